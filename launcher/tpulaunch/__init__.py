@@ -1,0 +1,1 @@
+"""From a wish to a running JobSet; never loads an accelerator library."""

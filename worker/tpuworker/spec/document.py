@@ -1,0 +1,280 @@
+"""From the text of one YAML document to a job, or to every fault in it with its line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from tpuworker.errors import Fault, SpecError
+from tpuworker.spec.job import TPUJob
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document as plain values, with the line of every path.
+
+    Attributes:
+        value: Mappings, lists and scalars.
+        lines: One-based line of each path's key (or item).
+        faults: What is wrong with the text itself: doubled keys, keys that are no words.
+    """
+
+    value: Any
+    lines: dict[Path, int]
+    faults: tuple[Fault, ...]
+
+    def line_of(self, path: Path) -> int | None:
+        """Return the line of a path, or of the nearest part of it that stands in the document."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.lines:
+                return self.lines[path[:end]]
+        return None
+
+
+def load_job(text: str, where: str = "") -> TPUJob:
+    """Return the job a YAML text describes.
+
+    Args:
+        text: One YAML 1.2 document (``no`` is a word, not false).
+        where: Name of the text for messages, usually the file.
+
+    Raises:
+        SpecError: Every fault of the text, each with path, line, found, wanted and a hint.
+    """
+    document = parse_document(text, where)
+    faults = list(document.faults)
+    try:
+        job = TPUJob.model_validate_json(json.dumps(document.value))
+    except ValidationError as error:
+        faults += _faults(document, error)
+        raise SpecError(_in_order(faults), where) from None
+    if faults:
+        raise SpecError(_in_order(faults), where)
+    return job
+
+
+def parse_document(text: str, where: str = "") -> Document:
+    """Return the values of a text that holds exactly one YAML document, as YAML 1.2 reads it.
+
+    Raises:
+        SpecError: The text is no YAML, is empty, or holds several documents.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        nodes = list(yaml.compose_all(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else None
+        fault = Fault("document", error.problem or "a syntax error", "YAML", error.note or "", line)
+        raise SpecError([fault], where) from None
+    except (
+        Exception
+    ) as error:  # the reader refuses control characters and bad encodings with classes of its own
+        raise SpecError([Fault("document", str(error).splitlines()[0], "YAML text")], where) from None
+    if len(nodes) != 1 or nodes[0] is None:
+        found = "no document" if not any(nodes) else f"{len(nodes)} documents"
+        hint = (
+            "tpulaunch init writes one to start from"
+            if not any(nodes)
+            else "put each job into a file of its own"
+        )
+        raise SpecError([Fault("document", found, "one TPUJob document", hint)], where)
+    lines: dict[Path, int] = {}
+    faults: list[Fault] = []
+    value = _construct(nodes[0], (), lines, faults)
+    if not isinstance(value, dict):
+        kind = "a list" if isinstance(value, list) else repr(value)
+        raise SpecError(
+            [Fault("document", kind, "a mapping with apiVersion, kind, metadata and spec")], where
+        )
+    return Document(value, lines, tuple(faults))
+
+
+def _construct(node: Node, path: Path, lines: dict[Path, int], faults: list[Fault]) -> Any:
+    lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, SequenceNode):
+        return [_construct(item, (*path, index), lines, faults) for index, item in enumerate(node.value)]
+    if isinstance(node, MappingNode):
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            line = key_node.start_mark.line + 1
+            place = (*path, key)
+            if key in mapping:
+                faults.append(
+                    Fault(_dotted(place), "the key a second time", "each key once", "remove one", line)
+                )
+                continue
+            lines[place] = line
+            mapping[key] = _construct(value_node, place, lines, faults)
+        return mapping
+    assert isinstance(node, ScalarNode)
+    return _scalar(node)
+
+
+def _scalar(node: ScalarNode) -> Any:
+    """Return a scalar by YAML 1.2's core schema; dates and anything unusual stay the text the user wrote."""
+    text = node.value
+    match node.tag.rpartition(":")[2]:
+        case "null":
+            return None
+        case "bool":
+            return text.lower() == "true"
+        case "int":
+            return (
+                int(text.replace("_", ""), 0)
+                if text.lstrip("+-").lower().startswith(("0x", "0o"))
+                else _int(text)
+            )
+        case "float":
+            number = float(
+                text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf")
+            )
+            return number if math.isfinite(number) else text
+    return text
+
+
+def _int(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return str(text)
+
+
+def _faults(document: Document, error: ValidationError) -> list[Fault]:
+    errors = list(_flatten(error.errors(include_url=False)))
+    faults = [_fault(document, details) for details in errors]
+    parents = {fault.path.rpartition("[")[0] for fault in faults}
+    # A list all of whose items are faulty is also reported as too short, which would only confuse.
+    return [
+        f for f, d in zip(faults, errors, strict=True) if d["type"] != "too_short" or f.path not in parents
+    ]
+
+
+def _flatten(errors: Iterable[ErrorDetails]) -> Iterable[ErrorDetails]:
+    for details in errors:
+        several = details.get("ctx", {}).get("faults")
+        if several:
+            yield from ({**details, "type": "fault", "ctx": context} for context in several)
+        else:
+            yield details
+
+
+def _fault(document: Document, details: ErrorDetails) -> Fault:
+    path = _real_path(document.value, details["loc"])
+    context = details.get("ctx", {})
+    kind = details["type"]
+    if kind == "fault":
+        if context["field"]:
+            path = (*path, *context["field"].split(".")) if path else tuple(context["field"].split("."))
+        return Fault(
+            _dotted(path), context["found"], context["wanted"], context["hint"], document.line_of(path)
+        )
+    line = document.line_of(path)
+    if kind == "extra_forbidden":
+        known = _known_keys(path[:-1])
+        return Fault(
+            _dotted(path),
+            "an unknown key",
+            "one of " + ", ".join(known),
+            _did_you_mean(path[-1], known),
+            line,
+        )
+    if kind == "missing":
+        return Fault(_dotted(path), "nothing", "a value, since it has no default", "", line)
+    found = _shown(details.get("input"))
+    wanted = str(context.get("expected") or details["msg"].removeprefix("Input should be ").strip())
+    return Fault(_dotted(path), found, wanted, _literal_hint(details, wanted), line)
+
+
+def _literal_hint(details: ErrorDetails, wanted: str) -> str:
+    given = details.get("input")
+    if details["type"] == "literal_error" and isinstance(given, str):
+        return _did_you_mean(given, [word.strip("' ") for word in wanted.replace(" or ", ",").split(",")])
+    if details["type"] == "string_type" and isinstance(given, int | float | bool):
+        return f'write it in quotes: "{json.dumps(given)}"'
+    if details["type"] == "int_type" and isinstance(given, str) and given.isdecimal():
+        return f"write it without quotes: {given}"
+    return ""
+
+
+def _did_you_mean(word: object, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def _known_keys(path: Path) -> list[str]:
+    """Return the keys that the model at a path knows, read from the JSON Schema so that unions need no care."""
+    schema = TPUJob.model_json_schema(by_alias=True)
+    known: set[str] = set()
+    places = [schema]
+    for step in path:
+        places = [found for place in places for found in _step(schema, place, step)]
+    for place in places:
+        for option in _options(schema, place):
+            known |= option.get("properties", {}).keys()
+    return sorted(known)
+
+
+def _step(schema: dict[str, Any], place: dict[str, Any], step: str | int) -> Iterable[dict[str, Any]]:
+    for option in _options(schema, place):
+        if isinstance(step, int):
+            yield option.get("items", {})
+        elif step in option.get("properties", {}):
+            yield option["properties"][step]
+
+
+def _options(schema: dict[str, Any], place: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    if "$ref" in place:
+        place = schema["$defs"][place["$ref"].rpartition("/")[2]]
+    nested = [*place.get("anyOf", ()), *place.get("oneOf", ())]
+    if not nested:
+        yield place
+    for option in nested:
+        yield from _options(schema, option)
+
+
+def _real_path(value: Any, loc: Iterable[str | int]) -> Path:
+    """Return an error's location without the tags of unions, which stand in no document."""
+    steps = list(loc)
+    path: list[str | int] = []
+    for position, step in enumerate(steps):
+        is_last = position == len(steps) - 1
+        if isinstance(value, dict) and isinstance(step, str) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        elif not (is_last and isinstance(value, dict)):
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def _dotted(path: Path) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.lstrip(".") or "document"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, BaseModel | dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _in_order(faults: Iterable[Fault]) -> list[Fault]:
+    return sorted(faults, key=lambda fault: (fault.line is None, fault.line or 0, fault.path))

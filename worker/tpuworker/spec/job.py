@@ -1,0 +1,323 @@
+"""The whole document: one TPU training job, shaped like a Kubernetes object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
+
+from pydantic_core import PydanticCustomError
+
+from tpuworker.spec.data import DataSpec
+from tpuworker.spec.hardware import SliceSpec
+from tpuworker.spec.pod import PodSpec
+from tpuworker.spec.schedule import ScheduleSpec
+from tpuworker.spec.wire import is_reserved_env, is_reserved_key
+from tpuworker.strict import NonEmptyStr, NonNegativeInt, PositiveInt, StrictModel, refusal, refusals
+
+API_VERSION = "tpulaunch.dev/v1alpha1"
+KIND = "TPUJob"
+
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?")
+_LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
+
+
+def _dns_label(name: str) -> str:
+    if len(name) > 63 or not _DNS_LABEL.fullmatch(name):
+        kept = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:63].rstrip("-")
+        raise refusal(
+            found=repr(name),
+            wanted="a DNS label: a-z, 0-9 and '-', first a letter, at most 63 characters",
+            hint=f"write {kept!r}" if kept else "",
+        )
+    return name
+
+
+DnsLabel = Annotated[str, AfterValidator(_dns_label)]
+
+
+class Metadata(StrictModel):
+    """Names and marks of the job's object."""
+
+    name: DnsLabel | None = None
+    """Name of the job. Default: the user's name and a hash of the spec, so that the same file means the same job."""
+    namespace: DnsLabel | None = None
+    """Namespace. A flag goes before it, the kubeconfig's context after it."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of the JobSet and its pods."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations of the JobSet."""
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_are_allowed(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key, value in labels.items():
+            _judge_key(key)
+            if len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
+                raise refusal(
+                    field=key,
+                    found=repr(value),
+                    wanted="at most 63 of A-Z a-z 0-9 . _ -, first and last alphanumeric",
+                    hint="put free text into annotations",
+                )
+        return labels
+
+    @field_validator("annotations")
+    @classmethod
+    def _annotations_are_allowed(cls, annotations: dict[str, str]) -> dict[str, str]:
+        for key in annotations:
+            _judge_key(key)
+        return annotations
+
+
+def _judge_key(key: str) -> None:
+    prefix, _, name = key.rpartition("/")
+    if len(name) > 63 or len(prefix) > 253 or not _LABEL_KEY.fullmatch(key):
+        raise refusal(
+            field=key, found=repr(key), wanted="a label key: [DNS prefix/]name of at most 63 characters"
+        )
+    if is_reserved_key(key):
+        raise refusal(
+            field=key,
+            found=repr(key),
+            wanted="a key outside the prefixes that JobSet, Kueue and tpulaunch own",
+            hint="queue and priority are fields of spec.schedule",
+        )
+
+
+class PreflightSpec(StrictModel):
+    """What is proved before the first training step."""
+
+    batches: PositiveInt = 16
+    """Batches whose shape and compilation are checked, the epoch's last batch among them."""
+    max_compiles: PositiveInt = 1
+    """Compilations of the probe program that are allowed over all of them."""
+    on_recompile: Literal["fail", "warn"] = "warn"
+    """What a new compilation does during training, once every program was compiled."""
+
+
+class SecretRef(StrictModel):
+    """A value that stays in a Kubernetes Secret."""
+
+    secret: NonEmptyStr
+    """Name of the Secret, in the job's namespace."""
+    key: NonEmptyStr
+    """Key in it."""
+
+
+class TrainSpec(StrictModel):
+    """What runs once the proof is given: a function in this process, or a command that attaches."""
+
+    entrypoint: str | None = None
+    """Dotted path of a function that receives the session, ``package.module.function``."""
+    command: Annotated[tuple[NonEmptyStr, ...], Field(min_length=1)] | None = None
+    """Program and arguments, started once on every host. It gets its session from ``tpuworker.session.attach()``."""
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    """Handed to the training function as ``session.args``."""
+    steps: PositiveInt | None = None
+    """Stop after so many steps, even if the epochs have more. Default: all of them."""
+    log_every_steps: PositiveInt = 10
+    """Steps between two progress lines."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Variables of the worker's container. They arrive byte for byte."""
+    secrets: dict[str, SecretRef] = Field(default_factory=dict)
+    """Variables whose value comes from a Secret."""
+
+    @field_validator("entrypoint")
+    @classmethod
+    def _is_dotted(cls, entrypoint: str | None) -> str | None:
+        if entrypoint is not None and not _DOTTED.fullmatch(entrypoint):
+            raise refusal(
+                found=repr(entrypoint),
+                wanted="package.module.function",
+                hint="a file is run with command: [python, file.py]",
+            )
+        return entrypoint
+
+    @field_validator("env", "secrets")
+    @classmethod
+    def _names_are_free(cls, variables: dict[str, object]) -> dict[str, object]:
+        for name in variables:
+            if not _ENV_NAME.fullmatch(name):
+                raise refusal(field=name, found=repr(name), wanted="a variable name: letters, digits and _")
+            if is_reserved_env(name):
+                raise refusal(
+                    field=name,
+                    found=repr(name),
+                    wanted="a variable that neither the platform nor tpulaunch sets",
+                    hint="remove it: GKE knows the right value of each host",
+                )
+        return variables
+
+    @model_validator(mode="after")
+    def _one_way_to_train(self) -> Self:
+        if (self.entrypoint is None) == (self.command is None):
+            raise refusal(
+                found="both" if self.entrypoint else "neither entrypoint nor command",
+                wanted="entrypoint or command, exactly one of them",
+            )
+        doubled = sorted(self.env.keys() & self.secrets.keys())
+        if doubled:
+            raise refusal(
+                field="env",
+                found=f"{doubled[0]} in env and in secrets",
+                wanted="each variable in one of them",
+                hint="keep the secret",
+            )
+        return self
+
+
+class CheckpointSpec(StrictModel):
+    """Where the data cursor (and the trainer's own state) is kept."""
+
+    dir: NonEmptyStr
+    """Directory: local, gs:// or s3://. The same for all hosts."""
+    every_steps: PositiveInt | None = None
+    """Save the data cursor by itself every so many steps. Default: only when the trainer asks, and on SIGTERM."""
+    keep: PositiveInt = 2
+    """Cursors kept; the last good one always is."""
+
+
+class JobSpec(StrictModel):
+    """Everything a job is."""
+
+    slice: SliceSpec
+    worker: PodSpec
+    data: DataSpec
+    preflight: PreflightSpec = PreflightSpec()
+    train: TrainSpec
+    checkpoint: CheckpointSpec | None = None
+    schedule: ScheduleSpec = ScheduleSpec()
+
+
+class TPUJob(StrictModel):
+    """One TPU training job.
+
+    Derived numbers are properties; units and axes stand in their docstrings. The invariants that span sections
+    (the batch divides over hosts and devices, lanes over hosts) hold for every instance.
+    """
+
+    api_version: Literal["tpulaunch.dev/v1alpha1"] = Field(alias="apiVersion")
+    kind: Literal["TPUJob"]
+    metadata: Metadata = Metadata()
+    spec: JobSpec
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        faults = list(self._disagreements())
+        if faults:
+            raise refusals(faults)
+        return self
+
+    def _disagreements(self) -> Iterator[PydanticCustomError]:
+        batch, hosts, devices = self.spec.data.global_batch_size, self.num_hosts, self.num_devices
+        sharers, word = (
+            (devices, "devices") if self.spec.data.batch_sharded_over == "devices" else (hosts, "hosts")
+        )
+        if batch % sharers:
+            below, above = batch // sharers * sharers, (batch // sharers + 1) * sharers
+            yield refusal(
+                field="spec.data.global_batch_size",
+                found=str(batch),
+                wanted=f"a multiple of the {sharers} {word} ({self.spec.slice.count} slices x "
+                f"{self.hosts_per_slice} hosts x {self.spec.slice.devices_per_host} devices)",
+                hint=f"write {f'{below} or ' if below else ''}{above}",
+            )
+        lanes = self.spec.data.shuffle.lanes
+        if lanes != "auto" and (batch % lanes or lanes % hosts):
+            yield refusal(
+                field="spec.data.shuffle.lanes",
+                found=str(lanes),
+                wanted=f"a divisor of the global batch {batch} that is a multiple of the {hosts} hosts",
+                hint=f"write {self.num_lanes} or auto" if not batch % hosts else "write auto",
+            )
+
+    @property
+    def hosts_per_slice(self) -> int:
+        """Hosts of one slice."""
+        return self.spec.slice.hosts_per_slice
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of the job: slices x hosts per slice. The host rank runs over these."""
+        return self.spec.slice.num_hosts
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of the job: hosts x devices per host."""
+        return self.spec.slice.num_devices
+
+    @property
+    def rows_per_host(self) -> int:
+        """Rows of a host batch: ``input_ids`` of one host is int32 [rows_per_host, max_length]."""
+        return self.spec.data.global_batch_size // self.num_hosts
+
+    @property
+    def rows_per_device(self) -> int:
+        """Rows one device gets of each batch."""
+        if self.spec.data.batch_sharded_over == "hosts":
+            return self.rows_per_host
+        return self.spec.data.global_batch_size // self.num_devices
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Token slots of one step over the whole job, pads included."""
+        return self.spec.data.global_batch_size * self.spec.data.max_length
+
+    @property
+    def num_lanes(self) -> int:
+        """Lanes of the epoch; ``auto`` resolved as :class:`~tpuworker.spec.data.ShuffleSpec` says."""
+        lanes = self.spec.data.shuffle.lanes
+        return resolve_lanes(self.spec.data.global_batch_size, self.num_hosts) if lanes == "auto" else lanes
+
+    def steps_per_epoch(self, num_rows: int) -> int:
+        """Return the steps of one epoch over ``num_rows`` rows (packed rows, under ``layout: pack``)."""
+        batch = self.spec.data.global_batch_size
+        return num_rows // batch if self.spec.data.remainder == "drop" else -(-num_rows // batch)
+
+    def num_steps(self, num_rows: int) -> int:
+        """Return the steps of the whole job: all epochs, or ``train.steps`` if that is less."""
+        whole = self.spec.data.epochs * self.steps_per_epoch(num_rows)
+        return whole if self.spec.train.steps is None else min(whole, self.spec.train.steps)
+
+
+#: Lanes that are enough for a shuffle as good as a full permutation (loaders study: V=64, k=3 gives 1.05).
+ENOUGH_LANES = 64
+
+
+def resolve_lanes(global_batch_size: int, num_hosts: int) -> int:
+    """Return the smallest divisor of the batch that has at least 64 lanes (or all rows) and whole lanes per host.
+
+    It is the same for every number of hosts that divides it, so a job resumes on fewer or more hosts.
+
+    Args:
+        global_batch_size: Rows of a step; a multiple of ``num_hosts``.
+        num_hosts: Hosts of the job.
+    """
+    enough = min(ENOUGH_LANES, global_batch_size)
+    fitting = (
+        lanes
+        for lanes in range(enough, global_batch_size + 1)
+        if global_batch_size % lanes == 0 and lanes % num_hosts == 0
+    )
+    return next(fitting)
+
+
+__all__ = [
+    "API_VERSION",
+    "KIND",
+    "CheckpointSpec",
+    "JobSpec",
+    "Metadata",
+    "NonNegativeInt",
+    "PreflightSpec",
+    "SecretRef",
+    "TPUJob",
+    "TrainSpec",
+    "resolve_lanes",
+]

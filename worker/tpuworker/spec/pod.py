@@ -1,0 +1,107 @@
+"""The ``spec.worker`` section: the container each host runs, and what is mounted into it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from tpuworker.strict import NonEmptyStr, PositiveInt, StrictModel, refusal
+
+Backend = Literal["torch_xla", "jax"]
+
+
+class GcsFuseVolume(StrictModel):
+    """A bucket through the Cloud Storage FUSE driver."""
+
+    bucket: NonEmptyStr
+    """Name of the bucket, without gs://."""
+    mount_options: tuple[NonEmptyStr, ...] = ("implicit-dirs",)
+    """Options of gcsfuse."""
+    file_cache_gib: PositiveInt | None = None
+    """File cache in RAM. A number, never unlimited: a full cache volume makes reads fail."""
+
+
+class ClaimVolume(StrictModel):
+    """A PersistentVolumeClaim that exists."""
+
+    claim: NonEmptyStr
+    """Name of the claim."""
+
+
+class ScratchVolume(StrictModel):
+    """Empty space that ends with the pod."""
+
+    scratch_gib: PositiveInt
+    """Size limit in GiB."""
+    medium: Literal["disk", "memory"] = "disk"
+    """``memory`` counts against the container's RAM."""
+
+
+class VolumeSpec(StrictModel):
+    """Something mounted into the worker."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
+    """Name of the volume."""
+    mount_path: Annotated[str, Field(pattern=r"^/")]
+    """Where it appears."""
+    read_only: bool = False
+    """Whether the worker may write."""
+    gcsfuse: GcsFuseVolume | None = None
+    pvc: ClaimVolume | None = None
+    scratch: ScratchVolume | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if name.startswith(("gke-gcsfuse-", "tpulaunch-")):
+            raise refusal(found=repr(name), wanted="a name outside gke-gcsfuse-* and tpulaunch-*")
+        return name
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> Self:
+        given = [kind for kind in ("gcsfuse", "pvc", "scratch") if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise refusal(
+                found=" and ".join(given) or "none of them",
+                wanted="exactly one of gcsfuse, pvc, scratch",
+            )
+        return self
+
+
+class PodSpec(StrictModel):
+    """The worker's container and pod. The image must hold ``tpuworker`` and the training code."""
+
+    image: NonEmptyStr | None = None
+    """Image of the worker, pinned by digest so that every restart runs the same bytes. Not needed for local runs."""
+    backend: Backend
+    """Accelerator library."""
+    image_pull_secrets: tuple[NonEmptyStr, ...] = ()
+    """Secrets for a private registry."""
+    service_account: NonEmptyStr | None = None
+    """Kubernetes service account, for Workload Identity."""
+    memory_gib: PositiveInt | None = None
+    """Memory request in GiB. Default: 0.8 of the machine's RAM, which fits every machine of the table."""
+    shared_memory_gib: PositiveInt | None = None
+    """Size of /dev/shm, counted against the memory. Default: an eighth of the memory request."""
+    containers_per_host: PositiveInt = 1
+    """Containers that share a host's chips. More than one only where the generation can split them."""
+    privileged: bool = False
+    """Needed on some older clusters only."""
+    host_network: bool = False
+    """Costs Workload Identity and port freedom; sets the dnsPolicy that JobSet names need."""
+    volumes: tuple[VolumeSpec, ...] = ()
+    """What is mounted besides /dev/shm and the spec."""
+
+    @model_validator(mode="after")
+    def _volumes_differ(self) -> Self:
+        for what, values in (
+            ("name", [volume.name for volume in self.volumes]),
+            ("mount_path", [volume.mount_path for volume in self.volumes]),
+        ):
+            doubled = sorted({value for value in values if values.count(value) > 1})
+            if doubled:
+                raise refusal(
+                    field="volumes", found=f"{what} {doubled[0]!r} twice", wanted=f"a {what} of its own each"
+                )
+        return self
