@@ -66,9 +66,7 @@ def _source_kind(value: Any) -> str:
 
 
 Source = Annotated[
-    Annotated[FilesSource, Tag("files")]
-    | Annotated[HubSource, Tag("hub")]
-    | Annotated[TfdsSource, Tag("tfds")],
+    Annotated[FilesSource, Tag("files")] | Annotated[HubSource, Tag("hub")] | Annotated[TfdsSource, Tag("tfds")],
     Discriminator(_source_kind),
 ]
 
@@ -81,7 +79,7 @@ class TokenizerSpec(StrictModel):
     revision: NonEmptyStr | None = None
     """Commit on the hub. Pin one."""
     engine: Literal["auto", "reference", "fastokens", "gigatoken"] = "auto"
-    """``auto`` takes the fastest engine that proves equal at start, else the reference. A named engine must prove equal."""
+    """``auto`` takes the fastest engine that proves equal at start, else the reference; a named one must prove it."""
     pad_token: NonEmptyStr | None = None
     """Token that fills short rows. Default: the tokenizer's own pad token, else its unknown-free end token."""
     chat_template: NonEmptyStr | None = None
@@ -133,7 +131,7 @@ class PackingSpec(StrictModel):
     """``exact`` measures every document first: known steps, best fill. ``stream`` packs as it reads: no first pass.
     ``auto`` is ``stream`` for pretrain and ``exact`` for the others."""
     overflow: Literal["split", "truncate"] = "split"
-    """A document longer than a row is split over rows, or cut. ``conversation`` never splits a turn silently: it cuts."""
+    """A document longer than a row is split over rows, or cut to one row."""
 
 
 class ConversationSpec(StrictModel):
@@ -170,7 +168,7 @@ class DataSpec(StrictModel):
     truncation_side: Literal["right", "left"] = "right"
     """Which end of a long document is cut off."""
     pad_labels: Literal["mask", "keep"] = "mask"
-    """``mask`` gives pads the label -100, by position and never by id, so a real end token that equals the pad is learnt."""
+    """``mask`` gives pads the label -100, by position, never by id: a real end token that equals the pad is learnt."""
     conversation: ConversationSpec = ConversationSpec()
     global_batch_size: PositiveInt
     """Rows of one step over the whole job."""
@@ -184,9 +182,9 @@ class DataSpec(StrictModel):
     mixture_stop: Literal["first_exhausted", "all_exhausted"] = "first_exhausted"
     """When an epoch of a mixture ends: with its first source, or once every source was seen whole (others repeat)."""
     filter: NonEmptyStr | None = None
-    """Dotted path of a function ``(pyarrow.Table) -> boolean array`` that keeps rows; runs while the index is made."""
+    """Dotted path of a function ``(pyarrow.Table) -> boolean array``: rows to keep; runs while the index is made."""
     on_bad_record: BadRecordPolicy = "fail"
-    """``fail``; ``mask``: the row stays and carries no loss; ``skip``: left out while the index is made, up to a limit."""
+    """``fail``; ``mask``: the row stays, without loss; ``skip``: left out while the index is made, up to a limit."""
     cache: NonEmptyStr | None = None
     """Directory for token ids of the first epoch, read by later ones."""
 
@@ -194,9 +192,7 @@ class DataSpec(StrictModel):
     @classmethod
     def _has_room_for_a_label(cls, length: int) -> int:
         if length < 2:
-            raise refusal(
-                found=str(length), wanted="at least 2", hint="a row of one token has nothing to predict"
-            )
+            raise refusal(found=str(length), wanted="at least 2", hint="a row of one token has nothing to predict")
         return length
 
     @model_validator(mode="after")
@@ -216,11 +212,7 @@ class DataSpec(StrictModel):
     def column_candidates(self) -> tuple[str, ...]:
         """Columns to look for, the first that exists is taken."""
         if self.task == "conversation":
-            return (
-                ("messages", "conversations")
-                if self.conversation_column == "auto"
-                else (self.conversation_column,)
-            )
+            return ("messages", "conversations") if self.conversation_column == "auto" else (self.conversation_column,)
         return ("text", "data") if self.text_column == "auto" else (self.text_column,)
 
     @property

@@ -79,26 +79,18 @@ def parse_document(text: str, where: str = "") -> Document:
         line = mark.line + 1 if mark else None
         fault = Fault("document", error.problem or "a syntax error", "YAML", error.note or "", line)
         raise SpecError([fault], where) from None
-    except (
-        Exception
-    ) as error:  # the reader refuses control characters and bad encodings with classes of its own
+    except Exception as error:  # the reader refuses control characters and bad encodings with classes of its own
         raise SpecError([Fault("document", str(error).splitlines()[0], "YAML text")], where) from None
     if len(nodes) != 1 or nodes[0] is None:
         found = "no document" if not any(nodes) else f"{len(nodes)} documents"
-        hint = (
-            "tpulaunch init writes one to start from"
-            if not any(nodes)
-            else "put each job into a file of its own"
-        )
+        hint = "tpulaunch init writes one to start from" if not any(nodes) else "put each job into a file of its own"
         raise SpecError([Fault("document", found, "one TPUJob document", hint)], where)
     lines: dict[Path, int] = {}
     faults: list[Fault] = []
     value = _construct(nodes[0], (), lines, faults)
     if not isinstance(value, dict):
         kind = "a list" if isinstance(value, list) else repr(value)
-        raise SpecError(
-            [Fault("document", kind, "a mapping with apiVersion, kind, metadata and spec")], where
-        )
+        raise SpecError([Fault("document", kind, "a mapping with apiVersion, kind, metadata and spec")], where)
     return Document(value, lines, tuple(faults))
 
 
@@ -113,9 +105,7 @@ def _construct(node: Node, path: Path, lines: dict[Path, int], faults: list[Faul
             line = key_node.start_mark.line + 1
             place = (*path, key)
             if key in mapping:
-                faults.append(
-                    Fault(_dotted(place), "the key a second time", "each key once", "remove one", line)
-                )
+                faults.append(Fault(_dotted(place), "the key a second time", "each key once", "remove one", line))
                 continue
             lines[place] = line
             mapping[key] = _construct(value_node, place, lines, faults)
@@ -127,21 +117,15 @@ def _construct(node: Node, path: Path, lines: dict[Path, int], faults: list[Faul
 def _scalar(node: ScalarNode) -> Any:
     """Return a scalar by YAML 1.2's core schema; dates and anything unusual stay the text the user wrote."""
     text = node.value
-    match node.tag.rpartition(":")[2]:
+    match str(node.tag).rpartition(":")[2]:
         case "null":
             return None
         case "bool":
             return text.lower() == "true"
         case "int":
-            return (
-                int(text.replace("_", ""), 0)
-                if text.lstrip("+-").lower().startswith(("0x", "0o"))
-                else _int(text)
-            )
+            return int(text.replace("_", ""), 0) if text.lstrip("+-").lower().startswith(("0x", "0o")) else _int(text)
         case "float":
-            number = float(
-                text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf")
-            )
+            number = float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf"))
             return number if math.isfinite(number) else text
     return text
 
@@ -158,16 +142,15 @@ def _faults(document: Document, error: ValidationError) -> list[Fault]:
     faults = [_fault(document, details) for details in errors]
     parents = {fault.path.rpartition("[")[0] for fault in faults}
     # A list all of whose items are faulty is also reported as too short, which would only confuse.
-    return [
-        f for f, d in zip(faults, errors, strict=True) if d["type"] != "too_short" or f.path not in parents
-    ]
+    return [f for f, d in zip(faults, errors, strict=True) if d["type"] != "too_short" or f.path not in parents]
 
 
 def _flatten(errors: Iterable[ErrorDetails]) -> Iterable[ErrorDetails]:
     for details in errors:
         several = details.get("ctx", {}).get("faults")
         if several:
-            yield from ({**details, "type": "fault", "ctx": context} for context in several)
+            for context in several:
+                yield ErrorDetails(**{**details, "type": "fault", "ctx": context})
         else:
             yield details
 
@@ -179,9 +162,7 @@ def _fault(document: Document, details: ErrorDetails) -> Fault:
     if kind == "fault":
         if context["field"]:
             path = (*path, *context["field"].split(".")) if path else tuple(context["field"].split("."))
-        return Fault(
-            _dotted(path), context["found"], context["wanted"], context["hint"], document.line_of(path)
-        )
+        return Fault(_dotted(path), context["found"], context["wanted"], context["hint"], document.line_of(path))
     line = document.line_of(path)
     if kind == "extra_forbidden":
         known = _known_keys(path[:-1])
@@ -252,14 +233,21 @@ def _real_path(value: Any, loc: Iterable[str | int]) -> Path:
     path: list[str | int] = []
     for position, step in enumerate(steps):
         is_last = position == len(steps) - 1
-        if isinstance(value, dict) and isinstance(step, str) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
-        elif not (is_last and isinstance(value, dict)):
+        inside = _child(value, step)
+        if inside is None and not (is_last and isinstance(value, dict)):
             continue
+        value = inside[0] if inside else None
         path.append(step)
     return tuple(path)
+
+
+def _child(value: Any, step: str | int) -> tuple[Any] | None:
+    """Return the value one step inside, as a tuple of one since it may be null; None if there is no such step."""
+    if isinstance(value, dict) and step in value:
+        return (value[step],)
+    if isinstance(value, list) and isinstance(step, int) and step < len(value):
+        return (value[step],)
+    return None
 
 
 def _dotted(path: Path) -> str:

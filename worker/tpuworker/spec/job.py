@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
-
 from pydantic_core import PydanticCustomError
 
 from tpuworker.spec.data import DataSpec
@@ -78,9 +77,7 @@ class Metadata(StrictModel):
 def _judge_key(key: str) -> None:
     prefix, _, name = key.rpartition("/")
     if len(name) > 63 or len(prefix) > 253 or not _LABEL_KEY.fullmatch(key):
-        raise refusal(
-            field=key, found=repr(key), wanted="a label key: [DNS prefix/]name of at most 63 characters"
-        )
+        raise refusal(field=key, found=repr(key), wanted="a label key: [DNS prefix/]name of at most 63 characters")
     if is_reserved_key(key):
         raise refusal(
             field=key,
@@ -216,9 +213,7 @@ class TPUJob(StrictModel):
 
     def _disagreements(self) -> Iterator[PydanticCustomError]:
         batch, hosts, devices = self.spec.data.global_batch_size, self.num_hosts, self.num_devices
-        sharers, word = (
-            (devices, "devices") if self.spec.data.batch_sharded_over == "devices" else (hosts, "hosts")
-        )
+        sharers, word = (devices, "devices") if self.spec.data.batch_sharded_over == "devices" else (hosts, "hosts")
         if batch % sharers:
             below, above = batch // sharers * sharers, (batch // sharers + 1) * sharers
             yield refusal(

@@ -101,7 +101,5 @@ class PodSpec(StrictModel):
         ):
             doubled = sorted({value for value in values if values.count(value) > 1})
             if doubled:
-                raise refusal(
-                    field="volumes", found=f"{what} {doubled[0]!r} twice", wanted=f"a {what} of its own each"
-                )
+                raise refusal(field="volumes", found=f"{what} {doubled[0]!r} twice", wanted=f"a {what} of its own each")
         return self

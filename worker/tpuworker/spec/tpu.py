@@ -30,9 +30,7 @@ def format_topology(topology: Topology) -> str:
 def parse_topology(text: str) -> Topology | None:
     """Return ``4x4`` as ``(4, 4)``, or None for a text that is no topology at all."""
     edges = text.lower().split("x")
-    return (
-        tuple(map(int, edges)) if len(edges) in (2, 3) and all(edge.isdecimal() for edge in edges) else None
-    )
+    return tuple(map(int, edges)) if len(edges) in (2, 3) and all(edge.isdecimal() for edge in edges) else None
 
 
 @dataclass(frozen=True)
@@ -341,7 +339,9 @@ def nearest_generation(spelling: str) -> str:
         return REFUSED_LABELS[lowered]
     stem = lowered.rsplit("-", 1)[0] if lowered.rsplit("-", 1)[-1].isdecimal() else lowered
     if stem != lowered and (generation := find_generation(stem)):
-        return f"generation: {generation.name} with the topology written out, for example {_example(lowered, generation)}"
+        return (
+            f"generation: {generation.name} with the topology written out, for example {_example(lowered, generation)}"
+        )
     close = difflib.get_close_matches(lowered, list(_BY_SPELLING), n=1, cutoff=0.5)
     return _BY_SPELLING[close[0]].name if close else "one of " + ", ".join(g.name for g in GENERATIONS)
 
