@@ -1,0 +1,28 @@
+"""What every test starts from: no variable of a platform, no cluster of yours, cluster tests last."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["tests.cluster.fixtures"] if (Path(__file__).parent / "cluster/fixtures.py").exists() else []
+
+_FOREIGN_PREFIXES = ("TPU_", "MEGASCALE_", "TPULAUNCH_", "JOBSET_", "PJRT_", "XLA_")
+_FOREIGN = frozenset({"JOB_COMPLETION_INDEX", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "KUBECONFIG"})
+_ORDER = {"architecture": 0, "cluster": 2, "e2e": 3}
+
+
+@pytest.fixture(autouse=True)
+def _no_foreign_environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("cluster"):
+        return
+    for name in list(os.environ):
+        if name in _FOREIGN or name.startswith(_FOREIGN_PREFIXES):
+            monkeypatch.delenv(name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what judges the tree first and what needs a cluster last."""
+    items.sort(key=lambda item: _ORDER.get(item.path.parent.name, 1))
