@@ -149,6 +149,9 @@ class Generation:
         max_cubes: Most 4x4x4 cubes in a slice; 0 for 2-D.
         wrap_edge: Edge length at which a 2-D torus closes; 0 for 3-D.
         plugin_sets_single_host_id: See :attr:`SliceShape.plugin_sets_worker_id`.
+        addresses_variable: Variable in which GKE's webhook lists the hosts of a slice.
+        webhook_is_documented: Whether it is documented that the webhook numbers the hosts of an Indexed Job, so that a
+            missing number is a fault. For TPU7x only KubeRay's webhook is public.
         parts_per_host: Containers that may share one host's chips; more than one only where chips can be split.
     """
 
@@ -166,6 +169,8 @@ class Generation:
     max_cubes: int = 0
     wrap_edge: int = 0
     plugin_sets_single_host_id: bool = True
+    addresses_variable: str = "TPU_WORKER_HOSTNAMES"
+    webhook_is_documented: bool = True
     parts_per_host: tuple[int, ...] = (1,)
 
     @cached_property
@@ -305,6 +310,8 @@ GENERATIONS: tuple[Generation, ...] = (
         small=(((1, 1, 1), (1,)), *_PARTS_OF_A_CUBE),
         max_cubes=144,
         plugin_sets_single_host_id=False,
+        addresses_variable="TPU_PROCESS_ADDRESSES",
+        webhook_is_documented=False,
         parts_per_host=(1, 2),
     ),
 )

@@ -27,6 +27,7 @@ ENV_POD_NAME = "TPULAUNCH_POD_NAME"
 ENV_POD_NAMESPACE = "TPULAUNCH_POD_NAMESPACE"
 ENV_NODE_NAME = "TPULAUNCH_NODE_NAME"
 #: Address of host 0 of slice 0, ``<jobset>-slice-0-0.<jobset>``. Set by the launcher; all hosts meet there.
+#: With ``:port`` where the backend's usual port may be taken (``tpulaunch run``).
 ENV_COORDINATOR = "TPULAUNCH_COORDINATOR"
 #: Path of the spec, if not SPEC_PATH. Set by ``tpulaunch run``.
 ENV_SPEC = "TPULAUNCH_SPEC"
@@ -39,6 +40,7 @@ TERMINATION_LIMIT_BYTES = 4096
 #: Second witnesses. Set by GKE's webhook or the device plugin, never by the launcher.
 ENV_TPU_WORKER_ID = "TPU_WORKER_ID"
 ENV_TPU_WORKER_HOSTNAMES = "TPU_WORKER_HOSTNAMES"
+ENV_TPU_PROCESS_ADDRESSES = "TPU_PROCESS_ADDRESSES"
 ENV_MEGASCALE_SLICE_ID = "MEGASCALE_SLICE_ID"
 ENV_MEGASCALE_NUM_SLICES = "MEGASCALE_NUM_SLICES"
 ENV_MEGASCALE_COORDINATOR = "MEGASCALE_COORDINATOR_ADDRESS"
