@@ -4,6 +4,7 @@
     ├── SpecError        the document: fix the spec            exit 2
     ├── IdentityError    rank absent or contradictory          exit 2
     ├── DataError        a file, a column, a record            exit 1
+    │   └── InputError   the spec names data that is not so    exit 2
     ├── TokenizerError   a tokenizer that cannot be trusted    exit 1
     ├── ShapeError       a batch that breaks the contract      exit 1
     ├── PreflightError   hosts disagree, or a recompilation    exit 3
@@ -86,6 +87,12 @@ class IdentityError(FaultsError):
 
 class DataError(FaultsError):
     """The data cannot be read as the spec says."""
+
+
+class InputError(DataError):
+    """What the spec says of the data is not so: no such file, no such column, not that format, less than one batch."""
+
+    exit_code = EXIT_SPEC
 
 
 class TokenizerError(FaultsError):
