@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tpuworker.strict import NonEmptyStr, PositiveInt, StrictModel, refusal
+from tpuworker.strict import NonEmptyStr, NonNegativeInt, PositiveInt, StrictModel, refusal
 
 Backend = Literal["torch_xla", "jax"]
+
+#: Variables that a backend needs on a TPU before its library is loaded. JAX would otherwise fall back to the CPU
+#: in silence when a TPU does not start.
+BACKEND_ENV: Mapping[Backend, Mapping[str, str]] = {
+    "torch_xla": {"PJRT_DEVICE": "TPU"},
+    "jax": {"JAX_PLATFORMS": "tpu,cpu"},
+}
 
 
 class GcsFuseVolume(StrictModel):
@@ -81,11 +89,16 @@ class PodSpec(StrictModel):
     service_account: NonEmptyStr | None = None
     """Kubernetes service account, for Workload Identity."""
     memory_gib: PositiveInt | None = None
-    """Memory request in GiB. Default: 0.8 of the machine's RAM, which fits every machine of the table."""
+    """Memory request and limit of each container in GiB. Default: 0.8 of the machine's RAM, less the file caches of
+    gcsfuse volumes."""
     shared_memory_gib: PositiveInt | None = None
     """Size of /dev/shm, counted against the memory. Default: an eighth of the memory request."""
     containers_per_host: PositiveInt = 1
     """Containers that share a host's chips. More than one only where the generation can split them."""
+    user: NonNegativeInt = 1000
+    """Numeric user and group of the process. 0 is root, for images or clusters whose devices only root may open."""
+    read_only_root: bool = True
+    """Protect the image's files: the process writes to /tmp and its volumes only."""
     privileged: bool = False
     """Needed on some older clusters only."""
     host_network: bool = False

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from tpuworker.strict import NonEmptyStr, NonNegativeInt, PositiveInt, StrictModel, refusal
 
+#: Seconds between SIGTERM and SIGKILL that Spot leaves to ordinary pods, half of its notice of 30 s.
+SPOT_GRACE_SECONDS = 15
 #: Limits of cloud.google.com/gke-max-run-duration-seconds: flex-start at most 7 days; others 30 s to 120 d.
 _FLEX_RUN_SECONDS = (600, 604_800)
 _MAX_RUN_SECONDS = (30, 120 * 86_400)
@@ -24,6 +26,8 @@ class ReservationSpec(StrictModel):
     """Block in it."""
     sub_block: NonEmptyStr | None = None
     """Sub-block in the block."""
+    affinity: Literal["specific"] | None = None
+    """``specific`` on Autopilot, which asks for it; node pools made by hand need none."""
 
 
 class ScheduleSpec(StrictModel):

@@ -1,0 +1,1 @@
+"""The commands: parse, call, print; one file for each, loaded when it is called."""

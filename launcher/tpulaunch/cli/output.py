@@ -1,0 +1,56 @@
+"""What commands print: data to stdout as text, table, JSON or YAML; remarks to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+
+class Format(StrEnum):
+    """``-o``: how data is printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+def installed_version() -> str:
+    """Return the version of the installed distribution."""
+    from importlib.metadata import version
+
+    return version("tpulaunch")
+
+
+def use_color(stream: Any) -> bool:
+    """Say whether a stream is a terminal that wants colour (NO_COLOR and TERM=dumb do not)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def emit(text: str) -> None:
+    """Write data to stdout, with a line end."""
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def emit_json(value: Any) -> None:
+    """Write data to stdout as JSON."""
+    emit(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def emit_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write rows under a header, columns three spaces apart, as kubectl does."""
+    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    for row in cells:
+        emit("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def remark(where: str, sentence: str) -> None:
+    """Write one sentence that is no error to stderr."""
+    word = "\x1b[33mnote\x1b[0m" if use_color(sys.stderr) else "note"
+    sys.stderr.write(f"{where}: {word}: {sentence}\n")

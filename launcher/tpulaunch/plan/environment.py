@@ -1,0 +1,72 @@
+"""The variables of a worker container: who it is, where all meet, what its backend needs, what the user adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tpulaunch.names import coordinator_host
+from tpulaunch.plan.storage import SCRATCH_PATH
+from tpulaunch.plan.values import FromField, FromSecret, Literally, Variable
+from tpuworker.spec import wire
+from tpuworker.spec.job import TPUJob
+from tpuworker.spec.pod import BACKEND_ENV
+
+#: Labels that JobSet puts on every pod.
+_JOB_INDEX = "metadata.labels['jobset.sigs.k8s.io/job-index']"
+_RESTART_ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
+
+_IDENTITY = (
+    FromField(wire.ENV_SLICE_INDEX, _JOB_INDEX),
+    FromField(wire.ENV_RESTART_ATTEMPT, _RESTART_ATTEMPT),
+    FromField(wire.ENV_POD_NAME, "metadata.name"),
+    FromField(wire.ENV_POD_NAMESPACE, "metadata.namespace"),
+    FromField(wire.ENV_NODE_NAME, "spec.nodeName"),
+)
+
+#: Defaults that a user's variable of the same name replaces. The root file system is read-only, so whatever libraries
+#: keep in the home directory has to go to scratch.
+_DEFAULTS = {
+    "PYTHONUNBUFFERED": "1",
+    "HOME": SCRATCH_PATH,
+    "XDG_CACHE_HOME": f"{SCRATCH_PATH}/cache",
+    "HF_HOME": f"{SCRATCH_PATH}/cache/huggingface",
+}
+
+
+def plan_environment(job: TPUJob, name: str) -> tuple[Variable, ...]:
+    """Return the variables of each container, ours first: none of the user's can be one of the platform's."""
+    train = job.spec.train
+    defaults = {**_DEFAULTS, **BACKEND_ENV[job.spec.worker.backend]}
+    kept = {key: value for key, value in defaults.items() if key not in train.env and key not in train.secrets}
+    return (
+        *_IDENTITY,
+        Literally(wire.ENV_COORDINATOR, coordinator_host(name)),
+        *_multislice(job, name),
+        *_literals(kept),
+        *_literals(train.env),
+        *(FromSecret(key, ref.secret, ref.key) for key, ref in train.secrets.items()),
+    )
+
+
+def _multislice(job: TPUJob, name: str) -> tuple[Variable, ...]:
+    """Return what GKE's webhook injects into multislice pods, for clusters that have no such webhook."""
+    if job.spec.schedule.multislice_env == "auto" or job.spec.slice.count == 1:
+        return ()
+    return (
+        Literally(wire.ENV_MEGASCALE_NUM_SLICES, str(job.spec.slice.count)),
+        FromField(wire.ENV_MEGASCALE_SLICE_ID, _JOB_INDEX),
+        Literally(wire.ENV_MEGASCALE_COORDINATOR, coordinator_host(name)),
+    )
+
+
+def _literals(variables: Mapping[str, str]) -> tuple[Literally, ...]:
+    return tuple(Literally(name, without_expansion(value)) for name, value in variables.items())
+
+
+def without_expansion(value: str) -> str:
+    """Return the value to write so that the kubelet hands over exactly ``value``.
+
+    The kubelet replaces ``$(NAME)`` by another variable and ``$$`` by ``$``. A text with neither is left as it is,
+    for the reader's sake; in any other every ``$`` is doubled.
+    """
+    return value.replace("$", "$$") if "$$" in value or "$(" in value else value
