@@ -81,7 +81,10 @@ class TokenizerSpec(StrictModel):
     engine: Literal["auto", "reference", "fastokens", "gigatoken"] = "auto"
     """``auto`` takes the fastest engine that proves equal at start, else the reference; a named one must prove it."""
     pad_token: NonEmptyStr | None = None
-    """Token that fills short rows. Default: the tokenizer's own pad token, else its unknown-free end token."""
+    """Token that fills short rows. Default: the tokenizer's own pad token, else its end token: pads are masked by
+    position, so a real end token is learnt all the same."""
+    eos_token: NonEmptyStr | None = None
+    """Token that ends a document. Default: the tokenizer's own."""
     chat_template: NonEmptyStr | None = None
     """File with a chat template (jinja). Default: the tokenizer's own."""
 

@@ -1,0 +1,168 @@
+"""Padded rows: the library's own padding and truncation, to the last id; and what it leaves open."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as HFTokenizer
+
+from tests.tokens.builders import make_reference, make_tokenizer
+from tests.tokens.families import FAMILIES
+from tpuworker.layout.pad import ARRAYS, gather_windows, pad_rows
+from tpuworker.layout.rows import RowBuffers, Rows
+from tpuworker.tasks.text import PretrainTask, TextTask
+from tpuworker.tokens.documents import BadRecord, Documents
+
+import pyarrow as pa  # isort: skip
+
+PAD, BEGIN, END = 90, 91, 92
+
+
+def make_documents(*contents: list[int], **fields: object) -> Documents:
+    offsets = np.cumsum([0, *map(len, contents)]).astype(np.int64)
+    return Documents(np.array(list(chain.from_iterable(contents)), np.int32), offsets, **fields)  # type: ignore[arg-type]
+
+
+def padded(documents: Documents, max_length: int, num_rows: int | None = None, **options: object) -> Rows:
+    arrays = RowBuffers(ARRAYS, num_rows or documents.num_documents, max_length).take()
+    for array in arrays.values():
+        array.fill(-7)  # a buffer that was used before
+    return pad_rows(documents, arrays, pad_id=PAD, **options)  # type: ignore[arg-type]
+
+
+def listed(rows: Rows, name: str) -> list[list[int]]:
+    return rows.arrays[name].tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_text_rows_are_those_of_the_library(family: str, side: str) -> None:
+    json_text = FAMILIES[family]()
+    tokenizer = make_tokenizer(json_text)
+    hf = HFTokenizer.from_str(json_text)
+    texts = ["", "a", "def f(x):\n    return x", "word " * 40, "naïve façade 東京", " lead", "\n\n\n"]
+    for max_length in (3, 8, 33, 300):
+        hf.enable_truncation(max_length, direction=side)
+        hf.enable_padding(length=max_length, pad_id=tokenizer.pad_id)
+        wanted = hf.encode_batch(texts)
+        documents = TextTask(tokenizer, make_reference(json_text)).encode(pa.array(texts))
+        arrays = RowBuffers(ARRAYS, len(texts), max_length).take()
+        rows = pad_rows(documents, arrays, pad_id=tokenizer.pad_id, truncation_side=side)  # type: ignore[arg-type]
+        assert listed(rows, "input_ids") == [encoding.ids for encoding in wanted]
+        for row, encoding in zip(listed(rows, "attention_mask"), wanted, strict=True):
+            assert row == encoding.attention_mask or (
+                sum(encoding.attention_mask) == 0 and row == [1] + [0] * (max_length - 1)
+            )
+
+
+def test_pads_carry_no_label_and_a_real_end_token_equal_to_the_pad_does() -> None:
+    rows = padded(make_documents([1, PAD], [1, 2, 3]), 4)
+    assert listed(rows, "input_ids") == [[1, PAD, PAD, PAD], [1, 2, 3, PAD]]
+    assert listed(rows, "attention_mask") == [[1, 1, 0, 0], [1, 1, 1, 0]]
+    assert listed(rows, "labels") == [[1, PAD, -100, -100], [1, 2, 3, -100]]
+
+
+def test_pads_can_keep_their_label() -> None:
+    rows = padded(make_documents([1], []), 3, pad_labels="keep")
+    assert listed(rows, "labels") == [[1, PAD, PAD], [-100, -100, -100]]
+
+
+def test_a_long_document_is_cut_on_the_side_asked_for() -> None:
+    assert listed(padded(make_documents([1, 2, 3, 4, 5]), 3), "input_ids") == [[1, 2, 3]]
+    assert listed(padded(make_documents([1, 2, 3, 4, 5]), 3, truncation_side="left"), "input_ids") == [[3, 4, 5]]
+
+
+def test_a_document_cut_at_its_end_does_not_end_unless_the_task_says_so() -> None:
+    fields = {"prefix": (BEGIN,), "suffix": (END,)}
+    assert listed(padded(make_documents([1, 2, 3, 4, 5], **fields), 4), "input_ids") == [[BEGIN, 1, 2, 3]]
+    closed = make_documents([1, 2, 3, 4, 5], close_cut=True, **fields)
+    assert listed(padded(closed, 4), "input_ids") == [[BEGIN, 1, 2, END]]
+    assert listed(padded(closed, 4, truncation_side="left"), "input_ids") == [[BEGIN, 4, 5, END]]
+
+
+def test_a_document_that_just_fits_keeps_its_end() -> None:
+    rows = padded(make_documents([1, 2], [1, 2, 3], prefix=(BEGIN,), suffix=(END,)), 4)
+    assert listed(rows, "input_ids") == [[BEGIN, 1, 2, END], [BEGIN, 1, 2, 3]]
+
+
+def test_only_trainable_tokens_carry_labels() -> None:
+    flags = np.array([False, True, False, True, True])
+    rows = padded(make_documents([1, 2, 3], [4, 5], trainable=flags), 4)
+    assert listed(rows, "labels") == [[-100, 2, -100, -100], [4, 5, -100, -100]]
+    assert rows.account.trainable == 3
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_rows_without_a_document_attend_to_one_pad_and_learn_nothing(name: str) -> None:
+    documents = make_documents([], [1], bad=(BadRecord(0, "null"),), prefix=(BEGIN,), suffix=(END,))
+    rows = padded(documents, 3, num_rows=3)
+    wanted = {
+        "input_ids": [[PAD, PAD, PAD], [BEGIN, 1, END], [PAD, PAD, PAD]],
+        "attention_mask": [[1, 0, 0], [1, 1, 1], [1, 0, 0]],
+        "labels": [[-100] * 3, [BEGIN, 1, END], [-100] * 3],
+    }
+    assert listed(rows, name) == wanted[name]
+
+
+def test_more_documents_than_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 documents for 1 rows"):
+        padded(make_documents([1], [2]), 4, num_rows=1)
+
+
+@given(
+    contents=st.lists(st.lists(st.integers(0, 80), max_size=12), min_size=1, max_size=6),
+    max_length=st.integers(4, 9),
+    side=st.sampled_from(["right", "left"]),
+    num_ends=st.integers(0, 1),
+)
+def test_the_account_is_closed_and_every_row_is_a_part_of_its_document(
+    contents: list[list[int]], max_length: int, side: str, num_ends: int
+) -> None:
+    documents = make_documents(*contents, prefix=(BEGIN,), suffix=(END,) * num_ends)
+    rows = padded(documents, max_length, truncation_side=side)
+    account = rows.account
+    assert account.tokenised == sum(len(content) + 1 + num_ends for content in contents)
+    assert account.delivered + account.cut + account.dropped == account.tokenised
+    assert account.delivered == sum(map(sum, listed(rows, "attention_mask")))
+    for content, ids, mask in zip(contents, listed(rows, "input_ids"), listed(rows, "attention_mask"), strict=True):
+        body = [BEGIN, *content, *[END] * num_ends]
+        kept = ids[: sum(mask)]
+        assert ids[sum(mask) :] == [PAD] * (max_length - sum(mask))
+        assert kept == (body if len(body) <= max_length else kept)
+        assert kept[1:] == (body[1:][: len(kept) - 1] if side == "right" else body[len(body) - len(kept) + 1 :])
+
+
+@given(st.integers(0, 30), st.integers(1, 9), st.lists(st.integers(0, 30), max_size=7))
+def test_windows_are_copied_from_everywhere_even_over_the_end(size: int, width: int, begins: list[int]) -> None:
+    source = np.arange(size, dtype=np.int32)
+    at = np.array([min(begin, size) for begin in begins], np.int64)
+    out = np.full((len(at), width), -1, np.int32)
+    gather_windows(source, at, out)
+    for row, begin in zip(out, at, strict=True):
+        inside = min(width, size - int(begin))
+        assert row[:inside].tolist() == list(range(begin, begin + inside))
+
+
+def test_buffers_are_used_again_only_when_nobody_holds_them() -> None:
+    buffers = RowBuffers(("ids",), 2, 3)
+    first = buffers.take()["ids"]
+    address = first.ctypes.data
+    view = first[0]
+    assert buffers.take()["ids"].ctypes.data != address
+    del first
+    assert buffers.take()["ids"].ctypes.data != address
+    del view
+    addresses = {buffers.take()["ids"].ctypes.data for _ in range(4)}
+    assert address in addresses
+
+
+def test_documents_of_pretraining_end_with_one_end_token() -> None:
+    tokenizer = make_tokenizer()
+    documents = PretrainTask(tokenizer, make_reference()).encode(pa.array(["a", "b"]))
+    assert documents.suffix == (tokenizer.eos_id,)
+    ending = make_tokenizer(FAMILIES["unigram"]())
+    assert PretrainTask(ending, make_reference(FAMILIES["unigram"]())).encode(pa.array(["a"])).suffix == (1,)

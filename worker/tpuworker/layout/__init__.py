@@ -1,0 +1,1 @@
+"""From documents to arrays of one fixed shape: padded, or packed."""

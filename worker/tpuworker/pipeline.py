@@ -1,0 +1,96 @@
+"""From a column of records to batches of one fixed shape: task and layout in a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuworker.layout import pad
+from tpuworker.layout.rows import RowBuffers, Rows
+from tpuworker.spec.data import DataSpec
+from tpuworker.tasks.task import Task, task_for
+from tpuworker.tokens.documents import Documents
+from tpuworker.tokens.engine import Engine, Int32s
+from tpuworker.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What the loader calls: ``encode`` for many records at once, ``rows`` for each batch; ``batch`` does both.
+
+    Engines are a quarter faster on a thousand documents a call than on a few dozen, so a loader reads ahead, calls
+    ``encode`` for several batches, and cuts the documents with ``Documents.select``.
+
+    Attributes:
+        data: The job's data section.
+        tokenizer: What makes the ids.
+        task: Records to documents.
+        buffers: Memory of the batches, int32 [rows, max_length] each.
+    """
+
+    data: DataSpec
+    tokenizer: Tokenizer
+    task: Task
+    buffers: RowBuffers
+    records_per_call: int = 1024
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """What decides a batch of given records, by name; a resumed run must have the same."""
+        data = self.data
+        layout = [data.layout, str(data.max_length), data.truncation_side, data.pad_labels]
+        if data.layout == "pack":
+            layout += [data.packing_form, data.packing.overflow]
+        found = {"tokenizer": self.tokenizer.fingerprint, "task": self.task.fingerprint, "layout": "/".join(layout)}
+        if data.task == "conversation":
+            found["chat_template"] = self.tokenizer.chat_fingerprint
+        return found
+
+    def encode(self, column: pa.Array | pa.ChunkedArray) -> Documents:
+        """Return one document per record; what is wrong with a record stands in ``Documents.bad``.
+
+        Raises:
+            DataError: The column's type is none the task can read.
+        """
+        return self.task.encode(column)
+
+    def rows(self, documents: Documents) -> Rows:
+        """Return one padded batch of at most as many documents as it has rows; the rest of its rows carry no loss."""
+        return pad.pad_rows(
+            documents,
+            self.buffers.take(),
+            pad_id=self.tokenizer.pad_id,
+            truncation_side=self.data.truncation_side,
+            pad_labels=self.data.pad_labels,
+        )
+
+    def batch(self, column: pa.Array | pa.ChunkedArray) -> dict[str, Int32s]:
+        """Return the arrays of one batch: ``input_ids``, ``attention_mask``, ``labels``, int32 [rows, max_length].
+
+        Args:
+            column: At most as many records as the batch has rows.
+        """
+        return self.rows(self.encode(column)).arrays
+
+
+def make_pipeline(data: DataSpec, tokenizer: Tokenizer, engine: Engine, num_rows: int) -> Pipeline:
+    """Put task and layout of a job together.
+
+    Args:
+        data: The job's data section.
+        tokenizer: From :func:`tpuworker.tokens.resolve.load_tokenizer`.
+        engine: From :func:`tpuworker.tokens.choose.choose_engine`.
+        num_rows: Rows of this host's part of a batch.
+
+    Raises:
+        SpecError: The task needs something the tokenizer does not have.
+    """
+    return Pipeline(
+        data=data,
+        tokenizer=tokenizer,
+        task=task_for(data, tokenizer, engine),
+        buffers=RowBuffers(pad.ARRAYS, num_rows, data.max_length),
+    )
