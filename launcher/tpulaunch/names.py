@@ -11,6 +11,7 @@ import re
 import unicodedata
 
 from tpuworker.errors import Fault
+from tpuworker.spec.environment import host_name
 from tpuworker.spec.wire import REPLICATED_JOB
 
 #: Longest DNS label (RFC 1035), which pod host names, Jobs and Services must be.
@@ -26,11 +27,6 @@ _DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 def child_job_name(name: str, slice_index: int) -> str:
     """Return the name of the Job that JobSet makes for a slice."""
     return f"{name}-{REPLICATED_JOB}-{slice_index}"
-
-
-def host_name(name: str, slice_index: int, host_of_slice: int) -> str:
-    """Return the name under which the other pods of the namespace reach a host: pod host name and subdomain."""
-    return f"{child_job_name(name, slice_index)}-{host_of_slice}.{name}"
 
 
 def coordinator_host(name: str) -> str:

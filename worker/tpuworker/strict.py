@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,9 +35,11 @@ def refusal(*, found: str, wanted: str, hint: str = "", field: str = "") -> Pyda
     return PydanticCustomError("fault", "found {found}; wanted {wanted}", context)
 
 
-def refusals(faults: Sequence[PydanticCustomError]) -> PydanticCustomError:
-    """Return several refusals as one error, so that a validator reports all that it found."""
-    return PydanticCustomError("faults", "several faults", {"faults": [fault.context for fault in faults]})
+def raise_all(faults: Iterable[PydanticCustomError]) -> None:
+    """Raise several refusals as one error, so that a validator reports all that it found; do nothing for none."""
+    contexts = [fault.context for fault in faults]
+    if contexts:
+        raise PydanticCustomError("faults", "several faults", {"faults": contexts})
 
 
 PositiveInt = Annotated[int, Field(ge=1)]

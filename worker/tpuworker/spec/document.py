@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -17,8 +17,13 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tpuworker.errors import Fault, SpecError
 from tpuworker.spec.job import TPUJob
+from tpuworker.spec.secret_values import find_secrets, looks_sensitive, secrets_in_lines
 
 Path = tuple[str | int, ...]
+
+#: A spec has some hundred values. Aliases of aliases (or of themselves) would make billions of a few lines.
+_MOST_VALUES = 200_000
+_DEEPEST_PATH = 60
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def load_job(text: str, where: str = "") -> TPUJob:
         SpecError: Every fault of the text, each with path, line, found, wanted and a hint.
     """
     document = parse_document(text, where)
-    faults = list(document.faults)
+    faults = [*document.faults, *_secrets(document, text)]
     try:
         job = TPUJob.model_validate_json(json.dumps(document.value))
     except ValidationError as error:
@@ -79,6 +84,8 @@ def parse_document(text: str, where: str = "") -> Document:
         line = mark.line + 1 if mark else None
         fault = Fault("document", error.problem or "a syntax error", "YAML", error.note or "", line)
         raise SpecError([fault], where) from None
+    except RecursionError:
+        raise SpecError([Fault("document", "nesting without end", "a spec")], where) from None
     except Exception as error:  # the reader refuses control characters and bad encodings with classes of its own
         raise SpecError([Fault("document", str(error).splitlines()[0], "YAML text")], where) from None
     if len(nodes) != 1 or nodes[0] is None:
@@ -87,31 +94,70 @@ def parse_document(text: str, where: str = "") -> Document:
         raise SpecError([Fault("document", found, "one TPUJob document", hint)], where)
     lines: dict[Path, int] = {}
     faults: list[Fault] = []
-    value = _construct(nodes[0], (), lines, faults)
+    try:
+        value = _Constructor(lines, faults).construct(nodes[0], ())
+    except SpecError as error:
+        raise SpecError(error.faults, where) from None
     if not isinstance(value, dict):
         kind = "a list" if isinstance(value, list) else repr(value)
         raise SpecError([Fault("document", kind, "a mapping with apiVersion, kind, metadata and spec")], where)
     return Document(value, lines, tuple(faults))
 
 
-def _construct(node: Node, path: Path, lines: dict[Path, int], faults: list[Fault]) -> Any:
-    lines.setdefault(path, node.start_mark.line + 1)
-    if isinstance(node, SequenceNode):
-        return [_construct(item, (*path, index), lines, faults) for index, item in enumerate(node.value)]
-    if isinstance(node, MappingNode):
+def _secrets(document: Document, text: str) -> Iterable[Fault]:
+    """Yield secrets written out in values, then those in comments, each with its line."""
+    lines = set()
+    for path, fault in find_secrets(document.value):
+        lines.add(document.line_of(path))
+        yield replace(fault, path=_dotted(path), line=document.line_of(path))
+    for line, words in secrets_in_lines(text):
+        if not lines & {line, line - 1}:
+            yield Fault("document", words, "no secret, even in a comment: the whole text is sent", "remove it", line)
+
+
+class _Constructor:
+    """Makes plain values of nodes and notes lines and faults; aliases are followed, but never without end."""
+
+    def __init__(self, lines: dict[Path, int], faults: list[Fault]) -> None:
+        self._lines = lines
+        self._faults = faults
+        self._num_values = 0
+
+    def construct(self, node: Node, path: Path) -> Any:
+        self._num_values += 1
+        line = node.start_mark.line + 1
+        if self._num_values > _MOST_VALUES or len(path) > _DEEPEST_PATH:
+            found = "aliases that repeat each other or themselves, or endless nesting"
+            raise SpecError([Fault(_dotted(path[:4]), found, "a tree of values", "write the values out", line)])
+        self._lines.setdefault(path, line)
+        if isinstance(node, SequenceNode):
+            return [self.construct(item, (*path, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path)
+        assert isinstance(node, ScalarNode)
+        if any("\ud800" <= character <= "\udfff" for character in node.value):
+            found = "half of a character (a lone surrogate)"
+            self._faults.append(Fault(_dotted(path), found, "whole characters", "write the character itself", line))
+            return ""
+        return _scalar(node)
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = str(key_node.value)
             line = key_node.start_mark.line + 1
+            if not isinstance(key_node, ScalarNode):
+                self._faults.append(
+                    Fault(_dotted(path), "a key that is a list or mapping", "keys that are words", "", line)
+                )
+                continue
+            key = str(key_node.value)
             place = (*path, key)
             if key in mapping:
-                faults.append(Fault(_dotted(place), "the key a second time", "each key once", "remove one", line))
+                self._faults.append(Fault(_dotted(place), "the key a second time", "each key once", "remove one", line))
                 continue
-            lines[place] = line
-            mapping[key] = _construct(value_node, place, lines, faults)
+            self._lines[place] = line
+            mapping[key] = self.construct(value_node, place)
         return mapping
-    assert isinstance(node, ScalarNode)
-    return _scalar(node)
 
 
 def _scalar(node: ScalarNode) -> Any:
@@ -123,18 +169,25 @@ def _scalar(node: ScalarNode) -> Any:
         case "bool":
             return text.lower() == "true"
         case "int":
-            return int(text.replace("_", ""), 0) if text.lstrip("+-").lower().startswith(("0x", "0o")) else _int(text)
+            return _int(text)
         case "float":
-            number = float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf"))
-            return number if math.isfinite(number) else text
+            return _float(text)
     return text
 
 
 def _int(text: str) -> int | str:
     try:
-        return int(text)
-    except ValueError:
+        return int(text.replace("_", ""), 0 if text.lstrip("+-").lower().startswith(("0x", "0o")) else 10)
+    except ValueError:  # tagged by hand, or of more digits than Python converts
         return str(text)
+
+
+def _float(text: str) -> float | str:
+    try:
+        number = float(text.replace("_", ""))
+    except ValueError:  # tagged by hand, or one of YAML's words for infinity
+        return str(text)
+    return number if math.isfinite(number) else str(text)
 
 
 def _faults(document: Document, error: ValidationError) -> list[Fault]:
@@ -175,7 +228,11 @@ def _fault(document: Document, details: ErrorDetails) -> Fault:
         )
     if kind == "missing":
         return Fault(_dotted(path), "nothing", "a value, since it has no default", "", line)
+    if path and looks_sensitive(str(path[-1])):
+        return Fault(_dotted(path), "a value that its name calls a secret", "text, and no secret", "", line)
     found = _shown(details.get("input"))
+    if kind == "string_pattern_mismatch":
+        return Fault(_dotted(path), found, f"text of the form {context['pattern']}", "", line)
     wanted = str(context.get("expected") or details["msg"].removeprefix("Input should be ").strip())
     return Fault(_dotted(path), found, wanted, _literal_hint(details, wanted), line)
 

@@ -6,38 +6,24 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from tpuworker.spec.data import DataSpec
 from tpuworker.spec.hardware import SliceSpec
+from tpuworker.spec.object_names import DataKey, DnsLabel, ObjectName, judge_keys, judge_labels
 from tpuworker.spec.pod import PodSpec
 from tpuworker.spec.schedule import ScheduleSpec
-from tpuworker.spec.wire import is_reserved_env, is_reserved_key
-from tpuworker.strict import NonEmptyStr, NonNegativeInt, PositiveInt, StrictModel, refusal, refusals
+from tpuworker.spec.wire import is_reserved_env
+from tpuworker.strict import NonEmptyStr, NonNegativeInt, PositiveInt, StrictModel, raise_all, refusal
 
 API_VERSION = "tpulaunch.dev/v1alpha1"
 KIND = "TPUJob"
 
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?")
-_LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+#: Most bytes of an argument, or of ``NAME=value``, that Linux passes to a program (MAX_ARG_STRLEN less its final zero).
+_PASSING_LIMIT_BYTES = 131_071
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
-
-
-def _dns_label(name: str) -> str:
-    if len(name) > 63 or not _DNS_LABEL.fullmatch(name):
-        kept = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:63].rstrip("-")
-        raise refusal(
-            found=repr(name),
-            wanted="a DNS label: a-z, 0-9 and '-', first a letter, at most 63 characters",
-            hint=f"write {kept!r}" if kept else "",
-        )
-    return name
-
-
-DnsLabel = Annotated[str, AfterValidator(_dns_label)]
 
 
 class Metadata(StrictModel):
@@ -55,36 +41,14 @@ class Metadata(StrictModel):
     @field_validator("labels")
     @classmethod
     def _labels_are_allowed(cls, labels: dict[str, str]) -> dict[str, str]:
-        for key, value in labels.items():
-            _judge_key(key)
-            if len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
-                raise refusal(
-                    field=key,
-                    found=repr(value),
-                    wanted="at most 63 of A-Z a-z 0-9 . _ -, first and last alphanumeric",
-                    hint="put free text into annotations",
-                )
+        raise_all(judge_labels(labels))
         return labels
 
     @field_validator("annotations")
     @classmethod
     def _annotations_are_allowed(cls, annotations: dict[str, str]) -> dict[str, str]:
-        for key in annotations:
-            _judge_key(key)
+        raise_all(judge_keys(annotations))
         return annotations
-
-
-def _judge_key(key: str) -> None:
-    prefix, _, name = key.rpartition("/")
-    if len(name) > 63 or len(prefix) > 253 or not _LABEL_KEY.fullmatch(key):
-        raise refusal(field=key, found=repr(key), wanted="a label key: [DNS prefix/]name of at most 63 characters")
-    if is_reserved_key(key):
-        raise refusal(
-            field=key,
-            found=repr(key),
-            wanted="a key outside the prefixes that JobSet, Kueue and tpulaunch own",
-            hint="queue and priority are fields of spec.schedule",
-        )
 
 
 class PreflightSpec(StrictModel):
@@ -101,9 +65,9 @@ class PreflightSpec(StrictModel):
 class SecretRef(StrictModel):
     """A value that stays in a Kubernetes Secret."""
 
-    secret: NonEmptyStr
+    secret: ObjectName
     """Name of the Secret, in the job's namespace."""
-    key: NonEmptyStr
+    key: DataKey
     """Key in it."""
 
 
@@ -139,17 +103,20 @@ class TrainSpec(StrictModel):
     @field_validator("env", "secrets")
     @classmethod
     def _names_are_free(cls, variables: dict[str, object]) -> dict[str, object]:
-        for name in variables:
-            if not _ENV_NAME.fullmatch(name):
-                raise refusal(field=name, found=repr(name), wanted="a variable name: letters, digits and _")
-            if is_reserved_env(name):
-                raise refusal(
-                    field=name,
-                    found=repr(name),
-                    wanted="a variable that neither the platform nor tpulaunch sets",
-                    hint="remove it: GKE knows the right value of each host",
-                )
+        raise_all(fault for name in variables for fault in _judge_variable(name))
         return variables
+
+    @field_validator("env")
+    @classmethod
+    def _values_can_be_passed(cls, variables: dict[str, str]) -> dict[str, str]:
+        raise_all(fault for name, value in variables.items() for fault in _judge_passing(value, name))
+        return variables
+
+    @field_validator("command")
+    @classmethod
+    def _words_can_be_passed(cls, command: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        raise_all(fault for index, word in enumerate(command or ()) for fault in _judge_passing(word, str(index)))
+        return command
 
     @model_validator(mode="after")
     def _one_way_to_train(self) -> Self:
@@ -167,6 +134,27 @@ class TrainSpec(StrictModel):
                 hint="keep the secret",
             )
         return self
+
+
+def _judge_variable(name: str) -> Iterator[PydanticCustomError]:
+    if not _ENV_NAME.fullmatch(name):
+        yield refusal(field=name, found=repr(name), wanted="a variable name: letters, digits and _")
+    if is_reserved_env(name):
+        yield refusal(
+            field=name,
+            found=repr(name),
+            wanted="a variable that neither the platform nor tpulaunch sets",
+            hint="remove it: GKE knows the right value of each host",
+        )
+
+
+def _judge_passing(text: str, field: str) -> Iterator[PydanticCustomError]:
+    if "\0" in text:
+        yield refusal(field=field, found="a zero character", wanted="text that a program can be given")
+    size = len(field.encode()) + 1 + len(text.encode())
+    if size > _PASSING_LIMIT_BYTES:
+        wanted = f"at most {_PASSING_LIMIT_BYTES}, which is all that Linux passes in one piece"
+        yield refusal(field=field, found=f"{size} bytes", wanted=wanted, hint="put it into a file")
 
 
 class CheckpointSpec(StrictModel):
@@ -206,9 +194,7 @@ class TPUJob(StrictModel):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
-        faults = list(self._disagreements())
-        if faults:
-            raise refusals(faults)
+        raise_all(self._disagreements())
         return self
 
     def _disagreements(self) -> Iterator[PydanticCustomError]:
@@ -223,6 +209,7 @@ class TPUJob(StrictModel):
                 f"{self.hosts_per_slice} hosts x {self.spec.slice.devices_per_host} devices)",
                 hint=f"write {f'{below} or ' if below else ''}{above}",
             )
+        yield from self._disagreements_on_hardware()
         lanes = self.spec.data.shuffle.lanes
         if lanes != "auto" and (batch % lanes or lanes % hosts):
             yield refusal(
@@ -230,6 +217,23 @@ class TPUJob(StrictModel):
                 found=str(lanes),
                 wanted=f"a divisor of the global batch {batch} that is a multiple of the {hosts} hosts",
                 hint=f"write {self.num_lanes} or auto" if not batch % hosts else "write auto",
+            )
+
+    def _disagreements_on_hardware(self) -> Iterator[PydanticCustomError]:
+        shape, schedule = self.spec.slice.shape, self.spec.schedule
+        parts = [n for n in shape.generation.parts_per_host if shape.machine.chips % n == 0]
+        if self.spec.worker.containers_per_host not in parts:
+            yield refusal(
+                field="spec.worker.containers_per_host",
+                found=str(self.spec.worker.containers_per_host),
+                wanted=f"{' or '.join(map(str, parts))} on a {shape.machine.name}: its chips split no other way",
+            )
+        if schedule.capacity in ("flex-start", "queued") and not shape.generation.has_workload_scheduler:
+            yield refusal(
+                field="spec.schedule.capacity",
+                found=repr(schedule.capacity),
+                wanted=f"another capacity: the Dynamic Workload Scheduler does not offer {shape.generation.name}",
+                hint="write on-demand, spot or reservation",
             )
 
     @property

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tpuworker.strict import NonEmptyStr, NonNegativeInt, PositiveInt, StrictModel, refusal
+from tpuworker.spec.object_names import ObjectName
+from tpuworker.spec.wire import SPEC_PATH
+from tpuworker.strict import NonNegativeInt, PositiveInt, StrictModel, refusal
 
 Backend = Literal["torch_xla", "jax"]
 
@@ -19,12 +22,18 @@ BACKEND_ENV: Mapping[Backend, Mapping[str, str]] = {
 }
 
 
+_TAKEN_PATHS = {
+    "/dev/shm": "its size is spec.worker.shared_memory_gib",
+    posixpath.dirname(SPEC_PATH): "the spec is shown there",
+}
+
+
 class GcsFuseVolume(StrictModel):
     """A bucket through the Cloud Storage FUSE driver."""
 
-    bucket: NonEmptyStr
-    """Name of the bucket, without gs://."""
-    mount_options: tuple[NonEmptyStr, ...] = ("implicit-dirs",)
+    bucket: Annotated[str, Field(pattern=r"^(_|[a-z0-9][a-z0-9._-]{1,220}[a-z0-9])$")]
+    """Name of the bucket, without gs://; ``_`` for all that the account may read."""
+    mount_options: tuple[Annotated[str, Field(pattern=r"^[^,\s]+$")], ...] = ("implicit-dirs",)
     """Options of gcsfuse."""
     file_cache_gib: PositiveInt | None = None
     """File cache in RAM. A number, never unlimited: a full cache volume makes reads fail."""
@@ -33,7 +42,7 @@ class GcsFuseVolume(StrictModel):
 class ClaimVolume(StrictModel):
     """A PersistentVolumeClaim that exists."""
 
-    claim: NonEmptyStr
+    claim: ObjectName
     """Name of the claim."""
 
 
@@ -51,10 +60,10 @@ class VolumeSpec(StrictModel):
 
     name: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
     """Name of the volume."""
-    mount_path: Annotated[str, Field(pattern=r"^/")]
-    """Where it appears."""
+    mount_path: str
+    """Where it appears: an absolute path. /tmp replaces the scratch space that is there otherwise."""
     read_only: bool = False
-    """Whether the worker may write."""
+    """Keep the worker from writing."""
     gcsfuse: GcsFuseVolume | None = None
     pvc: ClaimVolume | None = None
     scratch: ScratchVolume | None = None
@@ -65,6 +74,21 @@ class VolumeSpec(StrictModel):
         if name.startswith(("gke-gcsfuse-", "tpulaunch-")):
             raise refusal(found=repr(name), wanted="a name outside gke-gcsfuse-* and tpulaunch-*")
         return name
+
+    @field_validator("mount_path")
+    @classmethod
+    def _can_be_mounted(cls, path: str) -> str:
+        if not path.startswith("/") or ":" in path or "\0" in path or posixpath.normpath(path) != path or path == "/":
+            raise refusal(
+                found=repr(path),
+                wanted="an absolute path without ':', '..' or a final '/', and not / itself",
+                hint=f"write {posixpath.normpath('/' + path)!r}" if ":" not in path and path.strip("/.") else "",
+            )
+        if path in _TAKEN_PATHS:
+            raise refusal(
+                found=repr(path), wanted="a path that tpulaunch does not mount itself", hint=_TAKEN_PATHS[path]
+            )
+        return path
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> Self:
@@ -80,13 +104,13 @@ class VolumeSpec(StrictModel):
 class PodSpec(StrictModel):
     """The worker's container and pod. The image must hold ``tpuworker`` and the training code."""
 
-    image: NonEmptyStr | None = None
+    image: Annotated[str, Field(pattern=r"^\S+$")] | None = None
     """Image of the worker, pinned by digest so that every restart runs the same bytes. Not needed for local runs."""
     backend: Backend
     """Accelerator library."""
-    image_pull_secrets: tuple[NonEmptyStr, ...] = ()
+    image_pull_secrets: tuple[ObjectName, ...] = ()
     """Secrets for a private registry."""
-    service_account: NonEmptyStr | None = None
+    service_account: ObjectName | None = None
     """Kubernetes service account, for Workload Identity."""
     memory_gib: PositiveInt | None = None
     """Memory request and limit of each container in GiB. Default: 0.8 of the machine's RAM, less the file caches of

@@ -152,6 +152,7 @@ class Generation:
         addresses_variable: Variable in which GKE's webhook lists the hosts of a slice.
         webhook_is_documented: Whether it is documented that the webhook numbers the hosts of an Indexed Job, so that a
             missing number is a fault. For TPU7x only KubeRay's webhook is public.
+        has_workload_scheduler: Whether flex-start and queued capacity (Dynamic Workload Scheduler) exist for it.
         parts_per_host: Containers that may share one host's chips; more than one only where chips can be split.
     """
 
@@ -171,6 +172,7 @@ class Generation:
     plugin_sets_single_host_id: bool = True
     addresses_variable: str = "TPU_WORKER_HOSTNAMES"
     webhook_is_documented: bool = True
+    has_workload_scheduler: bool = True
     parts_per_host: tuple[int, ...] = (1,)
 
     @cached_property
@@ -242,6 +244,7 @@ GENERATIONS: tuple[Generation, ...] = (
         machines=(Machine("ct4p-hightpu-4t", 4, 240, 407, 392, _FOUR),),
         small=_PARTS_OF_A_CUBE,
         max_cubes=64,
+        has_workload_scheduler=False,
     ),
     Generation(
         name="v5e",
