@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tpuworker.spec.secret_values import looks_sensitive
+
 MASK = "***"
 
-#: Words in a variable's name that make its value a secret. ``TOKENIZER`` and ``MAX_TOKENS`` are none.
-_SENSITIVE_NAME = re.compile(
-    r"(?:^|[_.-])(?:TOKEN|API_?KEY|ACCESS_?KEY(?:_ID)?|PRIVATE_?KEY|SECRET(?:_?KEY)?|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|"
-    r"AUTH|AUTHORIZATION|DSN|COOKIE)$",
-    re.IGNORECASE,
-)
+#: Names that hold secrets besides those that a spec may not write out.
+_MORE_NAMES = re.compile(r"(?:^|[_.-])(?:AUTH|AUTHORIZATION|COOKIE|DSN|PASSPHRASE|PASSWORD|PWD|TOKEN)$", re.IGNORECASE)
+_VOCABULARY = re.compile(r"(?:PAD|EOS|BOS|UNK|SEP|CLS|MASK|END|START)_TOKEN$", re.IGNORECASE)
 #: Secrets that show by their form: Hugging Face, GitHub, OpenAI-like, Google, AWS, Slack, JSON Web Tokens, PEM.
 _TOKEN = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|sk-[A-Za-z0-9_-]{16,}|ya29\.[\w.-]{20,}|"
@@ -27,7 +26,7 @@ _ASSIGNMENT = re.compile(
 
 def is_sensitive_name(name: str) -> bool:
     """Say whether a variable's name says that its value is a secret."""
-    return _SENSITIVE_NAME.search(name) is not None
+    return looks_sensitive(name) or (bool(_MORE_NAMES.search(name)) and not _VOCABULARY.search(name))
 
 
 def looks_secret(value: str) -> bool:
