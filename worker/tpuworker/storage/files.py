@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import io
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tpuworker.errors import Fault, InputError
+from tpuworker.storage.compressed import codec_of, decompressed
 from tpuworker.storage.redact import redact
 from tpuworker.storage.retry import IncompleteBodyError, NotFoundError, RetryPolicy, with_retries
+from tpuworker.storage.scratch import Scratch
 
 #: What one request of a sequential scan asks for.
 READ_AHEAD_BYTES = 8 << 20
@@ -103,10 +106,12 @@ class Storage:
     Attributes:
         policy: How failed requests are repeated.
         options: Arguments for the file system of a protocol, ``{"s3": {"endpoint_url": ...}}``.
+        scratch: Where decompressed copies are kept.
     """
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    scratch: Scratch = field(default_factory=Scratch, compare=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def system(self, url: str) -> tuple[Any, str]:
@@ -225,6 +230,37 @@ class Storage:
             DataError: The file is shorter than that now.
         """
         with self.open(file, buffer_bytes=max(1, min(stop - start, READ_AHEAD_BYTES))) as stream:
+            stream.seek(start)
+            return stream.read(stop - start)
+
+    def plain_chunks(self, file: FileInfo) -> Iterator[bytes]:
+        """Yield the content of a file in order, decompressed if its name says it is compressed.
+
+        Raises:
+            InputError: A compressed file that is cut off, damaged, or not compressed at all.
+        """
+        codec = codec_of(file.name)
+        with self.open(file) as stream:
+            if codec:
+                yield from decompressed(stream, codec, redact(file.url))
+                return
+            while chunk := stream.read(READ_AHEAD_BYTES):
+                yield chunk
+
+    def read_plain(self, file: FileInfo, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop) of a file's plain content.
+
+        A compressed file is decompressed once to scratch, since it cannot be entered in the middle.
+        """
+        if codec_of(file.name) is None:
+            return self.read(file, start, stop)
+
+        def make(path: Path) -> None:
+            with path.open("wb") as copy:
+                copy.writelines(self.plain_chunks(file))
+
+        key = hashlib.sha256(f"{file.url}\0{file.size_bytes}\0{file.version}".encode()).hexdigest()[:32]
+        with self.scratch.use(key, make, lambda path: path.open("rb")) as stream:
             stream.seek(start)
             return stream.read(stop - start)
 

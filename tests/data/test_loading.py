@@ -1,0 +1,187 @@
+"""What a training loop meets: fixed shapes, errors where they happen, a first batch at once, a process that ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.data.builders import MAX_LENGTH, BytePipeline, Host, data_job, global_batches, numbers, write_parquet
+from tpuworker.data.indexing import build_index
+from tpuworker.data.loader import Loader
+from tpuworker.errors import DataError, ShapeError
+
+
+def loader_of(job: Any, pipeline: Any = None, **options: Any) -> Loader:
+    return Loader(job, Host(0, 1), build_index(job), pipeline or BytePipeline(), **options)
+
+
+def test_every_batch_of_every_epoch_has_one_shape(tmp_path: Path) -> None:
+    job = data_job(write_parquet(tmp_path, [33, 10]), batch=8, epochs=2, remainder="mask")
+    with loader_of(job) as loader:
+        batches = list(loader)
+    assert len(batches) == 12
+    assert {(a.shape, str(a.dtype)) for b in batches for a in b.arrays.values()} == {((8, MAX_LENGTH), "int32")}
+    assert [batch.rows for batch in batches] == [8, 8, 8, 8, 8, 3] * 2
+    assert [batch.cursor.step for batch in batches] == list(range(1, 13))
+
+
+def test_a_row_that_fills_up_the_last_batch_carries_no_loss(tmp_path: Path) -> None:
+    with loader_of(data_job(write_parquet(tmp_path, [9]), batch=8, remainder="mask")) as loader:
+        last = list(loader)[-1]
+    filled = [row for row, number in enumerate(numbers(last.arrays)) if number is None]
+    assert len(filled) == 7
+    assert (last.arrays["labels"][filled] == -100).all()
+    assert not last.bad
+
+
+def test_files_and_row_groups_fewer_than_hosts_feed_all_of_them(tmp_path: Path) -> None:
+    """Input 2 of the loaders study: three files, one of them without a row group, for 16 and 32 hosts."""
+    empty = pa.table({"text": pa.array([], pa.string())})
+    pq.write_table(empty, tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": [f"r{n:06d}" for n in range(1000)]}), tmp_path / "b.parquet")
+    pq.write_table(
+        pa.table({"text": [f"r{n:06d}" for n in range(1000, 1020)]}), tmp_path / "c.parquet", row_group_size=10
+    )
+    for hosts in (16, 32):
+        job = data_job(str(tmp_path / "*.parquet"), batch=32, hosts=hosts, remainder="mask")
+        index = build_index(job)
+        assert index.sources[0].notes == (f"{tmp_path}/a.parquet has no rows",)
+        batches = global_batches(job, index)
+        assert len(batches) == 32
+        assert sorted(n for batch in batches for n in batch if n is not None) == list(range(1020))
+
+
+def test_an_error_of_the_pipeline_arrives_after_the_batches_before_it(tmp_path: Path) -> None:
+    class Failing(BytePipeline):
+        def batch(self, column: Any) -> dict[str, np.ndarray]:
+            if "r000040" in column.to_pylist():
+                raise DataError([])
+            return super().batch(column)
+
+    job = data_job(write_parquet(tmp_path, [64]), batch=8, shuffle={"order": "sequential"})
+    loader = loader_of(job, Failing())
+    assert [next(loader).step for _ in range(5)] == [0, 1, 2, 3, 4]
+    for _ in range(2):
+        with pytest.raises(DataError):
+            next(loader)
+
+
+def test_an_error_of_the_reading_thread_arrives_too_and_names_the_file(tmp_path: Path) -> None:
+    job = data_job(write_parquet(tmp_path, [16, 16]), batch=8, shuffle={"order": "sequential"})
+    index = build_index(job)
+    (tmp_path / "part-001.parquet").unlink()
+    loader = Loader(job, Host(0, 1), index, BytePipeline())
+    assert [next(loader).step for _ in range(2)] == [0, 1]
+    with pytest.raises(DataError, match=r"part-001\.parquet"):
+        next(loader)
+
+
+def test_a_batch_of_another_shape_is_refused(tmp_path: Path) -> None:
+    job = data_job(write_parquet(tmp_path, [16]), batch=8)
+    with pytest.raises(ShapeError, match=r"input_ids: found int32 \[8, 9\]; wanted int32 \[8, 16\]"):
+        next(loader_of(job, BytePipeline(max_length=9)))
+
+
+def test_the_first_batch_waits_for_no_other(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    class Slow(BytePipeline):
+        calls = 0
+
+        def batch(self, column: Any) -> dict[str, np.ndarray]:
+            type(self).calls += 1
+            if type(self).calls > 1:
+                gate.wait(60)
+            return super().batch(column)
+
+    with loader_of(data_job(write_parquet(tmp_path, [64]), batch=8), Slow(), threads=1) as loader:
+        assert next(loader).step == 0
+        assert not gate.is_set()
+        gate.set()
+
+
+def test_the_queue_bounds_what_is_made_ahead(tmp_path: Path) -> None:
+    made = threading.Semaphore(0)
+
+    class Counting(BytePipeline):
+        def batch(self, column: Any) -> dict[str, np.ndarray]:
+            made.release()
+            return super().batch(column)
+
+    with loader_of(data_job(write_parquet(tmp_path, [800]), batch=8), Counting(), depth=3, threads=1) as loader:
+        next(loader)
+        for _ in range(4):  # the one taken, and three in the queue
+            assert made.acquire(timeout=10)
+        assert loader.ready_through >= 1
+        taken = sum(1 for _ in range(95) if next(loader, None))
+    assert taken == 95
+
+
+def test_a_closed_loader_refuses_and_an_abandoned_one_ends_its_threads(tmp_path: Path) -> None:
+    job = data_job(write_parquet(tmp_path, [800]), batch=8)
+    before = set(threading.enumerate())
+    loader = loader_of(job)
+    next(loader)
+    loader.close()
+    assert set(threading.enumerate()) <= before
+    with pytest.raises(DataError, match="closed"):
+        for _ in loader:
+            pass
+    abandoned = loader_of(job)
+    next(abandoned)
+    del abandoned
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
+def test_a_process_ends_soon_after_a_partly_read_stream(tmp_path: Path, ending: str) -> None:
+    pattern = write_parquet(tmp_path / "data", [4000] * 3, row_group=500)
+    script = f"""
+        import sys, time
+        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        from tests.data.test_loading import loader_of, data_job
+        loader = loader_of(data_job({pattern!r}, batch=64))
+        next(loader)
+        print(time.time(), flush=True)
+        {ending}
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    gone = time.time()
+    assert done.returncode == (3 if ending else 0), done.stderr
+    assert done.stderr == ""
+    assert gone - float(done.stdout) < 2.5  # a second by promise; the rest is for a loaded test machine
+
+
+def test_each_unit_is_decoded_once_an_epoch_when_the_lanes_are_aligned_to_it(tmp_path: Path) -> None:
+    job = data_job(write_parquet(tmp_path, [640], row_group=80), batch=8, shuffle={"lanes": 8, "buffer_size": 640})
+    with loader_of(job) as loader:
+        list(loader)
+        assert loader.stats().stages["decode"].rows == 640
+
+
+def test_a_window_larger_than_the_budget_is_mapped_from_disk_and_gives_the_same(tmp_path: Path) -> None:
+    job = data_job(write_parquet(tmp_path, [700, 300], row_group=50), batch=8, shuffle={"buffer_size": 1000})
+    assert global_batches(job, budget_bytes=2000) == global_batches(job)
+
+
+def test_counters_tell_what_every_stage_did(tmp_path: Path) -> None:
+    with loader_of(data_job(write_parquet(tmp_path, [80]), batch=8)) as loader:
+        list(loader)
+        stats = loader.stats()
+    assert stats.batches == 10
+    assert stats.stages["read"].rows == stats.stages["pack"].rows == 80
+    assert stats.stages["pack"].bytes == 10 * 3 * 8 * MAX_LENGTH * 4
+    assert stats.stages["tokenise"].busy_seconds > 0
+    assert stats.slowest in stats.stages

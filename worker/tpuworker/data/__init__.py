@@ -1,0 +1,1 @@
+"""Which rows, in which order, on which host; exact, elastic, resumable."""

@@ -1,0 +1,228 @@
+"""The making of one host's batches, without any thread: rows of the next steps, ids, arrays, what was bad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuworker.data.counters import Counters
+from tpuworker.data.cursor import Cursor
+from tpuworker.data.plan import DataPlan
+from tpuworker.data.rows import GatheredRows, Place, UnitReader
+from tpuworker.data.sequence import FILLER, RowRefs, Sequence
+from tpuworker.errors import DataError, Fault, ShapeError
+from tpuworker.spec.job import TPUJob
+
+Arrays = dict[str, npt.NDArray[np.int32]]
+_FAULTS_SHOWN = 20
+
+
+class Pipeline(Protocol):
+    """What turns records into arrays. It is called by several threads at once.
+
+    An object that also has ``encode`` (column to documents), ``rows`` (documents to arrays and account) and
+    ``records_per_call``, as :class:`tpuworker.pipeline.Pipeline` has, is given many records a call.
+    """
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """What decides the arrays of given records, by name."""
+        ...
+
+    def batch(self, column: Any) -> Arrays:
+        """Return int32 [rows, max_length] arrays of as many records; a null record becomes a row without loss."""
+        ...
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A record that became a row without loss.
+
+    Attributes:
+        place: File and row.
+        reason: One of a few words.
+        detail: What was found.
+    """
+
+    place: Place
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class HostBatch:
+    """This host's part of a global batch.
+
+    Attributes:
+        arrays: Name to int32 [rows_per_host, max_length].
+        step: Step it belongs to, from 0, epochs counted through.
+        cursor: State of the data once this batch is used: save it with the weights that have seen the batch.
+        rows: Rows that hold a record; fewer than ``rows_per_host`` only where ``remainder`` is ``mask``.
+        account: Where the tokens went, if the pipeline says.
+        bad: Records that became rows without loss.
+    """
+
+    arrays: Arrays
+    step: int
+    cursor: Cursor
+    rows: int
+    account: Any = None
+    bad: tuple[BadRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """Batches of consecutive steps, and the error that ended them."""
+
+    batches: tuple[HostBatch, ...] = ()
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The rows of consecutive steps."""
+
+    first_step: int
+    gathered: GatheredRows
+
+
+@dataclass(frozen=True)
+class RowMaking:
+    """Batches of a layout with one record a row: every step follows from its number.
+
+    Attributes:
+        job: The job.
+        plan: Its numbers.
+        sequence: The order.
+        lanes: Lanes of this host.
+        reader: Where rows come from.
+        pipeline: Records to arrays.
+        counters: Where work is counted.
+        start: Where to begin.
+    """
+
+    job: TPUJob
+    plan: DataPlan
+    sequence: Sequence
+    lanes: range
+    reader: UnitReader
+    pipeline: Pipeline
+    counters: Counters
+    start: Cursor
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the rows of consecutive steps.
+
+        The first piece is one step, so that the first batch waits for nothing else; the others are as many steps as
+        one call of the pipeline likes. The units of the next piece are decoded while this one is used.
+        """
+        coming = self._refs(self.start.step, 1)
+        while coming is not None:
+            step, refs = coming
+            coming = self._refs(step + len(refs.sources) // self.plan.rows_per_host, self._steps_per_piece)
+            wanted = [*_touched(refs), *refs.open_units, *(coming[1].open_units if coming else ())]
+            self.reader.expect(dict.fromkeys(wanted))
+            yield Piece(step, self.reader.gather(refs))
+
+    def _refs(self, step: int, num_steps: int) -> tuple[int, RowRefs] | None:
+        num_steps = min(num_steps, self.plan.num_steps - step)
+        return (step, self.sequence.rows(step, num_steps, self.lanes)) if num_steps > 0 else None
+
+    @property
+    def _steps_per_piece(self) -> int:
+        return max(1, getattr(self.pipeline, "records_per_call", 0) // self.plan.rows_per_host)
+
+    def make(self, piece: Piece) -> Made:
+        """Return the batches of a piece; an error comes with the batches before it."""
+        batches: list[HostBatch] = []
+        try:
+            for batch in self._batches(piece):
+                batches.append(batch)  # noqa: PERF402 (an error must not lose the batches before it)
+        except Exception as error:
+            return Made(tuple(batches), error)
+        return Made(tuple(batches))
+
+    def _batches(self, piece: Piece) -> Iterator[HostBatch]:
+        gathered, rows = piece.gathered, self.plan.rows_per_host
+        documents = self._documents(gathered)
+        bad = self._bad(gathered, documents)
+        for number in range(len(gathered.column) // rows):
+            begin, end = number * rows, (number + 1) * rows
+            bad_here = tuple(row for place, row in bad if begin <= place < end)
+            if bad_here and self.job.spec.data.on_bad_record == "fail":
+                raise _refusal(bad_here)
+            arrays, account = self._arrays(gathered, documents, begin, end)
+            step = piece.first_step + number
+            yield HostBatch(
+                arrays=self._checked(arrays),
+                step=step,
+                cursor=self.start.after(step + 1),
+                rows=int(np.count_nonzero(gathered.refs.sources[begin:end] != FILLER)),
+                account=account,
+                bad=bad_here,
+            )
+
+    def _documents(self, gathered: GatheredRows) -> Any | None:
+        encode = getattr(self.pipeline, "encode", None)
+        if encode is None:
+            return None
+        with self.counters.busy("tokenise"):
+            documents = encode(gathered.column)
+        tokens = len(documents.ids)
+        self.counters.add("tokenise", rows=len(gathered.column), tokens=tokens, num_bytes=documents.ids.nbytes)
+        return documents
+
+    def _arrays(self, gathered: GatheredRows, documents: Any | None, begin: int, end: int) -> tuple[Arrays, Any]:
+        if documents is None:
+            with self.counters.busy("tokenise"):
+                arrays, account = self.pipeline.batch(gathered.column.slice(begin, end - begin)), None
+        else:
+            with self.counters.busy("pack"):
+                made = self.pipeline.rows(documents.select(begin, end))  # type: ignore[attr-defined]
+            arrays, account = made.arrays, made.account
+        self.counters.add("pack", rows=end - begin, num_bytes=sum(array.nbytes for array in arrays.values()))
+        return arrays, account
+
+    def _bad(self, gathered: GatheredRows, documents: Any | None) -> list[tuple[int, BadRow]]:
+        """Return the bad records of a piece by their place in it; places without a record are none."""
+        found = {record.row: (record.reason, record.detail) for record in gathered.bad}
+        nulls = np.flatnonzero(gathered.column.is_null().to_numpy(zero_copy_only=False))
+        found = {int(place): ("null", "") for place in nulls} | found
+        for record in () if documents is None else documents.bad:
+            found.setdefault(record.row, (record.reason, record.detail))
+        refs = gathered.refs
+        return [
+            (place, BadRow(self.reader.place(refs, place), *found[place]))
+            for place in sorted(found)
+            if refs.sources[place] != FILLER
+        ]
+
+    def _checked(self, arrays: Arrays) -> Arrays:
+        shape = (self.plan.rows_per_host, self.plan.max_length)
+        faults = [
+            Fault(name, f"{array.dtype} {list(array.shape)}", f"int32 {list(shape)} in every batch")
+            for name, array in arrays.items()
+            if array.shape != shape or array.dtype != np.int32
+        ]
+        if faults:
+            raise ShapeError(faults)
+        return arrays
+
+
+def _touched(refs: RowRefs) -> list[tuple[int, int]]:
+    """Return the units that rows of this piece lie in: they are decoded before the rest of their windows."""
+    pairs = np.unique(np.stack([refs.sources, refs.units]), axis=1)
+    return [(int(source), int(unit)) for source, unit in pairs.T if source != FILLER]
+
+
+def _refusal(bad: tuple[BadRow, ...]) -> DataError:
+    hint = "set on_bad_record to mask, or to skip with a limit"
+    faults = [
+        Fault(str(row.place), row.reason + (f": {row.detail}" if row.detail else ""), "a sound record", hint)
+        for row in bad[:_FAULTS_SHOWN]
+    ]
+    return DataError(faults)

@@ -1,0 +1,241 @@
+"""The loader: batches of one host with the cursor after each, made ahead by threads; errors reach the consumer."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Protocol, Self
+
+from tpuworker.data.batches import HostBatch, Made, Pipeline, RowMaking
+from tpuworker.data.counters import Counters, LoaderStats
+from tpuworker.data.cursor import Cursor
+from tpuworker.data.index import Index
+from tpuworker.data.plan import DataPlan, make_data_plan
+from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, UnitReader
+from tpuworker.data.sequence import Sequence
+from tpuworker.data.workers import Workers
+from tpuworker.errors import DataError, Fault
+from tpuworker.spec.job import TPUJob
+from tpuworker.storage import Storage
+
+_DEPTH = 4
+_THREADS = 2
+#: A process has to be gone a second after its last batch.
+_EXIT_SECONDS = 0.8
+_POLL_SECONDS = 0.1
+
+
+class Host(Protocol):
+    """What the loader asks of an identity."""
+
+    @property
+    def host_rank(self) -> int:
+        """Rank of this host over all slices."""
+        ...
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of the job."""
+        ...
+
+
+class Loader:
+    """Iterates over this host's batches.
+
+    Two runs over the same data give the same global batches, whatever the number of hosts, threads, or the depth.
+
+    Args:
+        job: The job.
+        identity: Which host of how many this is.
+        index: From :func:`tpuworker.data.indexing.build_index`, the same on all hosts.
+        pipeline: Records to arrays.
+        start: Where an earlier run stopped; None begins at the beginning.
+        storage: How bytes are read.
+        depth: Calls of the pipeline that are made ahead; it bounds memory, never the order.
+        threads: Pipeline calls at the same time; tokenizers let go of the interpreter lock.
+        budget_bytes: Decoded bytes of units kept in RAM.
+        accept_changed_data: Resume although files, tokenizer or layout changed.
+
+    Raises:
+        InputError: The data cannot fill one batch, or the hosts cannot share the lanes.
+        DataError: ``start`` belongs to other data.
+    """
+
+    def __init__(
+        self,
+        job: TPUJob,
+        identity: Host,
+        index: Index,
+        pipeline: Pipeline,
+        start: Cursor | None = None,
+        *,
+        storage: Storage | None = None,
+        depth: int = _DEPTH,
+        threads: int = _THREADS,
+        budget_bytes: int = DEFAULT_BUDGET_BYTES,
+        accept_changed_data: bool = False,
+    ) -> None:
+        self.plan: DataPlan = make_data_plan(job, index, start)
+        now = Cursor.start(self.plan, {**index.fingerprints, **pipeline.fingerprint})
+        if start is not None:
+            faults = start.check(now)
+            if faults and not accept_changed_data:
+                raise DataError(faults)
+            now = now.after(start.step, start.lanes)
+        self.cursor: Cursor = now
+        self._depth = depth
+        self.counters = Counters()
+        self._starved_seconds = 0.0
+        self._batches = 0
+        self._bad: Counter[str] = Counter()
+        self._ready: list[HostBatch] = []
+        self._error: BaseException | None = None
+        reader = UnitReader(index, storage or Storage(), self.counters, budget_bytes=budget_bytes)
+        making = RowMaking(
+            job=job,
+            plan=self.plan,
+            sequence=Sequence(self.plan, index),
+            lanes=self.plan.lanes_of(identity.host_rank),
+            reader=reader,
+            pipeline=pipeline,
+            counters=self.counters,
+            start=now,
+        )
+        threads_ahead = _Ahead(making, reader, Workers(threads, "tokenise"), depth)
+        self._made = threads_ahead.made
+        self._stop = threads_ahead.stop
+        # Not a method of self: the threads must not keep a loader alive that nobody holds any more.
+        self._finalize = weakref.finalize(self, threads_ahead.close)
+        threads_ahead.start()
+
+    def __iter__(self) -> Iterator[HostBatch]:
+        return self
+
+    def __next__(self) -> HostBatch:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: All steps of the plan were delivered.
+            WorkerError: Whatever went wrong while the batch was made, in whichever thread; again on every further call.
+        """
+        batch = self.peek()
+        if batch is None:
+            raise StopIteration
+        self._ready.pop(0)
+        self.cursor = batch.cursor
+        self._batches += 1
+        self._bad.update(bad.reason for bad in batch.bad)
+        return batch
+
+    def peek(self) -> HostBatch | None:
+        """Return the next batch without taking it, waiting for it; None at the end.
+
+        Raises:
+            WorkerError: As ``next``.
+        """
+        started = time.perf_counter()
+        try:
+            while not self._ready:
+                if self._error is not None:
+                    raise self._error
+                if self.cursor.step >= self.plan.num_steps:
+                    return None
+                self._take(self._made.get())
+            return self._ready[0]
+        finally:
+            self._starved_seconds += time.perf_counter() - started
+
+    def _take(self, coming: Future[Made] | None) -> None:
+        if coming is None or self._stop.is_set():
+            self._error = DataError([Fault("loader", "it is closed", "an open one", "make a new one from its cursor")])
+            return
+        made = coming.result()
+        self._ready += made.batches
+        self._error = made.error
+
+    @property
+    def ready_through(self) -> int:
+        """Steps that can be delivered without waiting: the number of the last one that is made, plus one."""
+        while self._error is None and self._made.queue and (first := self._made.queue[0]) and first.done():
+            self._take(self._made.get())
+        return self._ready[-1].step + 1 if self._ready else self.cursor.step
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that the consumer will meet after the batches that are ready, if it is known already."""
+        return self._error
+
+    def stats(self) -> LoaderStats:
+        """Return what every stage has done so far."""
+        done = sum(coming is not None and coming.done() for coming in list(self._made.queue))
+        return LoaderStats(
+            stages=self.counters.snapshot(),
+            queue_fill=min(1.0, (done + bool(self._ready)) / self._depth),
+            starved_seconds=self._starved_seconds,
+            batches=self._batches,
+            bad=dict(self._bad),
+        )
+
+    def close(self) -> None:
+        """Stop all threads and let go of all memory; further batches are refused."""
+        self._finalize()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Ahead:
+    """The threads behind a loader: one reads, some tokenise; a bounded queue of promises keeps the order."""
+
+    def __init__(self, making: RowMaking, reader: UnitReader, workers: Workers, depth: int) -> None:
+        self.made: queue.Queue[Future[Made] | None] = queue.Queue(maxsize=depth)
+        self.stop = threading.Event()
+        self._making, self._reader, self._workers = making, reader, workers
+        self._thread = threading.Thread(target=self._run, name="read", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the threads and wait a moment for them: a thread inside Arrow at interpreter exit can abort it."""
+        deadline = time.monotonic() + _EXIT_SECONDS
+        self.stop.set()
+        self._workers.stop()
+        self._reader.close()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.made.get_nowait()
+        with contextlib.suppress(queue.Full):
+            self.made.put_nowait(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._workers.join(deadline)
+        self._reader.join(deadline)
+
+    def _run(self) -> None:
+        try:
+            for piece in self._making.pieces():
+                if self.stop.is_set() or not self._put(self._workers.submit(self._making.make, piece)):
+                    return
+        except BaseException as error:  # whatever it is, the consumer has to meet it
+            failed: Future[Made] = Future()
+            failed.set_result(Made(error=error))
+            self._put(failed)
+
+    def _put(self, item: Future[Made]) -> bool:
+        started = time.perf_counter()
+        while not self.stop.is_set():
+            with contextlib.suppress(queue.Full):
+                self.made.put(item, timeout=_POLL_SECONDS)
+                self._making.counters.add("read", stall_seconds=time.perf_counter() - started)
+                return True
+        return False

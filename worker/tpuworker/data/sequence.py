@@ -1,0 +1,129 @@
+"""The rows of any step: from (step, lane, slot) to (source, unit, row), for one source or a mixture; no state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuworker.data.index import Index
+from tpuworker.data.lanes import SourceOrder, Spans, cut
+from tpuworker.data.mixture import Mixture
+from tpuworker.data.order import Int64s
+from tpuworker.data.plan import DataPlan
+
+#: Source of a place that fills up the last batch of an epoch.
+FILLER = -1
+
+
+@dataclass(frozen=True)
+class RowRefs:
+    """Rows by where they lie, in the order of the batch.
+
+    Attributes:
+        sources: int64 [rows]; ``FILLER`` for a place that no row fills.
+        units: Unit of the source, int64 [rows].
+        rows: Row of the unit, int64 [rows].
+        open_units: (source, unit) of every unit whose window these rows belong to, each once.
+    """
+
+    sources: Int64s
+    units: Int64s
+    rows: Int64s
+    open_units: tuple[tuple[int, int], ...]
+
+
+class Sequence:
+    """The order of a whole job.
+
+    Args:
+        plan: The numbers.
+        index: The units.
+    """
+
+    def __init__(self, plan: DataPlan, index: Index) -> None:
+        self._plan = plan
+        self._lanes = plan.num_lanes if plan.shuffled else 1
+        self._mixture = (
+            Mixture(np.array(plan.source_counts, dtype=np.int64), plan.seed, plan.shuffled) if plan.is_mixture else None
+        )
+        self._orders = [
+            SourceOrder(
+                source=source.number,
+                unit_rows=source.unit_rows,
+                spans=self._spans(source.num_rows),
+                window_rows=window,
+                seed=plan.seed,
+                shuffled=plan.shuffled,
+            )
+            for source, window in zip(index.sources, plan.window_rows, strict=True)
+        ]
+
+    def _spans(self, num_rows: int) -> Spans:
+        if self._mixture is not None:
+            length = num_rows // self._lanes
+            return Spans(np.arange(self._lanes) * length, np.full(self._lanes, length, dtype=np.int64))
+        delivered = num_rows if self._plan.remainder == "mask" else self._plan.steps_per_epoch * self._batch
+        return cut(delivered, self._lanes, self._batch)
+
+    @property
+    def _batch(self) -> int:
+        return self._plan.global_batch_size
+
+    def rows(self, first_step: int, num_steps: int, lanes: range) -> RowRefs:
+        """Return the rows of some lanes over some steps.
+
+        Args:
+            first_step: Step of the job, from 0, epochs counted through.
+            num_steps: How many steps.
+            lanes: A run of lanes, for instance those of one host.
+
+        Returns:
+            num_steps x lanes x slots rows: step by step, in a step lane by lane, in a lane slot by slot.
+        """
+        slots = self._batch // self._plan.num_lanes
+        steps = np.repeat(np.arange(first_step, first_step + num_steps), len(lanes) * slots)
+        slot = np.tile(np.arange(lanes.start * slots, lanes.stop * slots), num_steps)
+        if self._mixture is None:
+            epochs, steps = np.divmod(steps, self._plan.steps_per_epoch)
+            lane, offsets = self._places(steps, slot)
+            sources = np.where(offsets < self._orders[0].spans.lengths[lane], 0, FILLER)
+        else:
+            lane, places = self._places(steps, slot)
+            sources, ordinals = self._mixture.assign(lane, places)
+            lengths = np.array([order.spans.lengths[0] for order in self._orders])
+            epochs, offsets = np.divmod(ordinals, lengths[sources])
+        return self._located(sources, epochs, lane, offsets)
+
+    def _places(self, steps: Int64s, slot: Int64s) -> tuple[Int64s, Int64s]:
+        """Return lane and place in the lane; in sequential order there is one lane, the global batch itself."""
+        if not self._plan.shuffled:
+            return np.zeros_like(slot), steps * self._batch + slot
+        slots = self._batch // self._plan.num_lanes
+        return slot // slots, steps * slots + slot % slots
+
+    def _located(self, sources: Int64s, epochs: Int64s, lanes: Int64s, offsets: Int64s) -> RowRefs:
+        units, rows = np.zeros_like(sources), np.zeros_like(sources)
+        opened: dict[tuple[int, int], None] = {}
+        for number, order in enumerate(self._orders):
+            # Lane by lane, so that places of one window stand together.
+            here = np.flatnonzero(sources == number)
+            here = here[np.lexsort((offsets[here], lanes[here], epochs[here]))]
+            units[here], rows[here] = order.locate(epochs[here], lanes[here], offsets[here])
+            for first, last in _runs(epochs[here], lanes[here]):
+                epoch, lane = int(epochs[here[first]]), int(lanes[here[first]])
+                if self._plan.shuffled:
+                    found = order.open_units(epoch, lane, int(offsets[here[first]]), int(offsets[here[last]]))
+                else:
+                    found = np.unique(units[here[first : last + 1]])
+                opened |= dict.fromkeys((number, int(unit)) for unit in found)
+        return RowRefs(sources, units, rows, tuple(opened))
+
+
+def _runs(epochs: Int64s, lanes: Int64s) -> list[tuple[int, int]]:
+    """Return first and last index of every run of equal (epoch, lane)."""
+    if not epochs.size:
+        return []
+    changes = np.flatnonzero((epochs[1:] != epochs[:-1]) | (lanes[1:] != lanes[:-1])) + 1
+    firsts = [0, *changes.tolist()]
+    return list(zip(firsts, [*(first - 1 for first in firsts[1:]), len(epochs) - 1], strict=True))
