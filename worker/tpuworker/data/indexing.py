@@ -59,16 +59,16 @@ def build_index(
     instances: dict[str, Format] = {name: kind() for name, kind in FORMATS.items()}
     sources: list[SourceIndex] = []
     faults: list[Fault] = []
-    kinds: list[type[FaultsError]] = []
+    kinds: set[type[FaultsError]] = set()
     with ThreadPoolExecutor(threads, thread_name_prefix="index") as pool:
         for number in range(len(job.spec.data.sources)):
             try:
                 sources.append(_Indexer(job.spec.data, number, storage, instances, judge, pool).index())
             except FaultsError as error:
                 faults += error.faults
-                kinds.append(type(error))
+                kinds.add(type(error))
     if faults:
-        raise (InputError if InputError in kinds or SpecError in kinds else DataError)(faults)
+        raise next(kind for kind in (SpecError, InputError, DataError) if kind in kinds)(faults)
     return Index(tuple(sources))
 
 
@@ -119,10 +119,9 @@ class _Indexer:
 
     def _scan(self, files: Sequence[FileInfo], declared: str) -> _Scanned:
         names = [format_named(file.name) or _NO_FORMAT if declared == "auto" else declared for file in files]
+        endings = f"one of {' '.join(ENDINGS)}, also with .gz or .zst"
         faults = [
-            Fault(
-                redact(file.url), "an ending that says no format", f"one of {' '.join(ENDINGS)}", "or name the format"
-            )
+            Fault(redact(file.url), "an ending that says no format", endings, "or set format")
             for file, name in zip(files, names, strict=True)
             if name == _NO_FORMAT
         ]
@@ -218,12 +217,8 @@ class _Indexer:
         verdicts = list(self.pool.map(lambda unit: self._verdict(source, unit, keep), range(source.num_units)))
         dropped = [*source.dropped, *(row for _, _, rows in verdicts for row in rows)]
         if len(dropped) > self.skip_limit:
-            shown = [
-                Fault(f"{row.file}, row {row.row}", row.reason, "a sound record") for row in dropped[:_FAULTS_SHOWN]
-            ]
-            limit = Fault(
-                self.place, f"{len(dropped):,} bad records", f"at most {self.skip_limit:,}", "see on_bad_record"
-            )
+            limit = Fault(self.place, f"{len(dropped):,} bad records", f"at most {self.skip_limit:,}")
+            shown = [Fault(row.place, row.reason, "a sound record") for row in dropped[:_FAULTS_SHOWN]]
             raise DataError([limit, *shown])
         bits = np.concatenate([bits for bits, _, _ in verdicts])
         rows = np.array([int(bits.sum()) for bits, _, _ in verdicts], dtype=np.int64)
