@@ -143,7 +143,7 @@ def _toleration(toleration: Toleration) -> dict[str, Any]:
 
 
 def _container(plan: JobPlan, container: ContainerPlan) -> dict[str, Any]:
-    resources = {"google.com/tpu": container.chips, "memory": container.memory}
+    resources = {"google.com/tpu": str(container.chips), "memory": container.memory}
     security = {
         "privileged": plan.security.privileged,
         "allowPrivilegeEscalation": plan.security.privileged,

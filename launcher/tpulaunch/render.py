@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -14,6 +15,10 @@ from tpulaunch.plan import JobPlan
 _TEMPLATE = "jobset.yaml.j2"
 #: Characters that YAML does not allow to stand for themselves, or takes for line ends, outside ASCII's controls.
 _ESCAPED = {"\x7f", "\x85", "\u2028", "\u2029", "\ufeff", "\ufffe", "\uffff"}
+
+_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+#: What YAML 1.1, which Kubernetes' reader still half follows, does not take for text.
+_WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"})
 
 
 class Scalar(str):
@@ -43,6 +48,17 @@ def scalar(value: object) -> Scalar:
     if isinstance(value, int):
         return Scalar(str(value))
     raise TypeError(f"a template prints strings, integers and booleans only, not {value!r}")
+
+
+def quantity(value: int) -> Scalar:
+    """Return a number as Kubernetes writes a quantity: text."""
+    return scalar(str(value))
+
+
+def key(value: str) -> Scalar:
+    """Return the key of a mapping, without quotes where no reader of YAML could take it for anything else."""
+    is_plain = _PLAIN_KEY.fullmatch(value) and value.lower() not in _WORDS_OF_YAML
+    return Scalar(value if is_plain else _quoted(value))
 
 
 def text(value: str, indent: int) -> Scalar:
@@ -106,6 +122,6 @@ def _template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(scalar=scalar, text=text)
+    environment.filters.update(scalar=scalar, quantity=quantity, key=key, text=text)
     source = resources.files("tpulaunch").joinpath("manifests", _TEMPLATE).read_text(encoding="utf-8")
     return environment.from_string(source)

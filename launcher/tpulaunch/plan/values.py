@@ -131,9 +131,9 @@ class SecurityPlan:
     read_only_root: bool
 
     @property
-    def is_root(self) -> bool:
-        """Whether the process runs as root."""
-        return self.user == 0
+    def is_not_root(self) -> bool:
+        """Whether the kubelet refuses to start the process as root."""
+        return self.user != 0
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from tpuworker.spec.job import TPUJob
 from tpuworker.spec.secret_values import find_secrets, looks_sensitive, secrets_in_lines
 
 Path = tuple[str | int, ...]
-
+_SURROGATE = re.compile("[\ud800-\udfff]")
 #: A spec has some hundred values. Aliases of aliases (or of themselves) would make billions of a few lines.
 _MOST_VALUES = 200_000
 _DEEPEST_PATH = 60
@@ -135,10 +136,7 @@ class _Constructor:
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
         assert isinstance(node, ScalarNode)
-        if any("\ud800" <= character <= "\udfff" for character in node.value):
-            found = "half of a character (a lone surrogate)"
-            self._faults.append(Fault(_dotted(path), found, "whole characters", "write the character itself", line))
-            return ""
+        node.value = self._whole_characters(node.value, path, line)
         return _scalar(node)
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
@@ -150,7 +148,7 @@ class _Constructor:
                     Fault(_dotted(path), "a key that is a list or mapping", "keys that are words", "", line)
                 )
                 continue
-            key = str(key_node.value)
+            key = self._whole_characters(key_node.value, path, line)
             place = (*path, key)
             if key in mapping:
                 self._faults.append(Fault(_dotted(place), "the key a second time", "each key once", "remove one", line))
@@ -158,6 +156,17 @@ class _Constructor:
             self._lines[place] = line
             mapping[key] = self.construct(value_node, place)
         return mapping
+
+    def _whole_characters(self, text: str, path: Path, line: int) -> str:
+        """Return a text with surrogate pairs joined: JSON escapes characters beyond 16 bits so, and a spec may be JSON."""
+        if not _SURROGATE.search(text):
+            return str(text)
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            found = "half of a character (a lone surrogate)"
+            self._faults.append(Fault(_dotted(path), found, "whole characters", "write the character itself", line))
+            return "?"
 
 
 def _scalar(node: ScalarNode) -> Any:

@@ -78,11 +78,14 @@ class VolumeSpec(StrictModel):
     @field_validator("mount_path")
     @classmethod
     def _can_be_mounted(cls, path: str) -> str:
-        if not path.startswith("/") or ":" in path or "\0" in path or posixpath.normpath(path) != path or path == "/":
+        is_plain = path.startswith("/") and not path.startswith("//") and posixpath.normpath(path) == path != "/"
+        if not is_plain or ":" in path or "\0" in path:
             raise refusal(
                 found=repr(path),
                 wanted="an absolute path without ':', '..' or a final '/', and not / itself",
-                hint=f"write {posixpath.normpath('/' + path)!r}" if ":" not in path and path.strip("/.") else "",
+                hint=f"write {posixpath.normpath('/' + path.lstrip('/'))!r}"
+                if ":" not in path and path.strip("/.")
+                else "",
             )
         if path in _TAKEN_PATHS:
             raise refusal(

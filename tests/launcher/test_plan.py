@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.launcher.builders import environment_of, plan_of, refusals_of, refused_paths, spec_text
+from tpulaunch.plan import job_digest, make_plan
+from tpulaunch.plan.values import FromField, FromSecret, Literally
+from tpuworker.spec import load_job
+
+
+def test_slices_are_jobs_and_hosts_are_pods() -> None:
+    plan = plan_of(slice={"count": 3}, data={"global_batch_size": 96})
+    assert (plan.num_slices, plan.hosts_per_slice, plan.num_hosts) == (3, 4, 12)
+    assert plan.containers[0].chips == 4
+
+
+def test_only_a_slice_of_several_hosts_gets_a_node_pool_of_its_own() -> None:
+    key = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+    assert dict(plan_of().annotations)[key] == "cloud.google.com/gke-nodepool"
+    assert key not in dict(plan_of(slice={"topology": "2x2"}).annotations)
+
+
+def test_the_ambiguous_topology_is_told_apart_by_chips_per_node() -> None:
+    key = "cloud.google.com/gke-accelerator-count"
+    one = plan_of(slice={"topology": "2x4", "machine": "ct6e-standard-8t"})
+    two = plan_of(slice={"topology": "2x4", "machine": "ct6e-standard-4t"})
+    assert (one.hosts_per_slice, dict(one.node_selector)[key]) == (1, "8")
+    assert (two.hosts_per_slice, dict(two.node_selector)[key]) == (2, "4")
+    assert key not in dict(plan_of().node_selector)
+
+
+def test_pods_say_who_they_are_through_the_downward_api() -> None:
+    environment = environment_of(plan_of())
+    label = "metadata.labels['jobset.sigs.k8s.io/{}']"
+    assert environment["TPULAUNCH_SLICE_INDEX"] == FromField("TPULAUNCH_SLICE_INDEX", label.format("job-index"))
+    attempt = FromField("TPULAUNCH_RESTART_ATTEMPT", label.format("restart-attempt"))
+    assert environment["TPULAUNCH_RESTART_ATTEMPT"] == attempt
+    assert environment["TPULAUNCH_COORDINATOR"] == Literally("TPULAUNCH_COORDINATOR", "tiny-slice-0-0.tiny")
+
+
+def test_the_launcher_sets_no_variable_of_the_platform() -> None:
+    names = environment_of(plan_of(slice={"count": 2})).keys()
+    assert not [name for name in names if name.startswith(("TPU_", "MEGASCALE_")) or name == "JOB_COMPLETION_INDEX"]
+
+
+def test_explicit_multislice_variables_are_written_for_several_slices_only() -> None:
+    explicit = {"multislice_env": "explicit"}
+    environment = environment_of(plan_of(slice={"count": 2}, schedule=explicit))
+    assert environment["MEGASCALE_NUM_SLICES"].value == "2"
+    assert environment["MEGASCALE_SLICE_ID"].field_path == "metadata.labels['jobset.sigs.k8s.io/job-index']"
+    assert environment["MEGASCALE_COORDINATOR_ADDRESS"].value == "tiny-slice-0-0.tiny"
+    assert "MEGASCALE_SLICE_ID" not in environment_of(plan_of(schedule=explicit))
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "value"), [("torch_xla", "PJRT_DEVICE", "TPU"), ("jax", "JAX_PLATFORMS", "tpu,cpu")]
+)
+def test_a_backend_gets_its_variable(backend: str, name: str, value: str) -> None:
+    assert environment_of(plan_of(worker={"backend": backend}))[name].value == value
+
+
+def test_a_users_variable_replaces_a_default_and_comes_once() -> None:
+    train = {
+        "entrypoint": "trainer.main",
+        "env": {"HOME": "/data"},
+        "secrets": {"HF_HOME": {"secret": "a", "key": "b"}},
+    }
+    plan = plan_of(train=train)
+    names = [variable.name for variable in plan.containers[0].env]
+    assert len(names) == len(set(names))
+    assert environment_of(plan)["HOME"] == Literally("HOME", "/data")
+    assert environment_of(plan)["HF_HOME"] == FromSecret("HF_HOME", "a", "b")
+
+
+def test_what_the_kubelet_would_expand_is_escaped() -> None:
+    env = {"A": "$(HOME)", "B": "$HOME", "C": "a$$b", "D": "x $ y"}
+    environment = environment_of(plan_of(train={"env": env}))
+    assert [environment[name].value for name in "ABCD"] == ["$$(HOME)", "$HOME", "a$$$$b", "x $ y"]
+
+
+def test_labels_are_on_the_jobset_and_its_pods_and_the_queue_is_on_the_jobset_only() -> None:
+    plan = plan_of(metadata={"name": "tiny", "labels": {"team": "lm"}}, schedule={"queue": "tpu", "priority": "high"})
+    jobset, pod = dict(plan.labels), dict(plan.pod_labels)
+    assert jobset["team"] == pod["team"] == "lm"
+    assert jobset["app.kubernetes.io/managed-by"] == pod["app.kubernetes.io/managed-by"] == "tpulaunch"
+    assert jobset["kueue.x-k8s.io/queue-name"] == "tpu"
+    assert jobset["kueue.x-k8s.io/priority-class"] == "high"
+    assert not [key for key in pod if "kueue" in key]
+
+
+def test_a_restart_that_cures_nothing_does_not_happen() -> None:
+    plan = plan_of()
+    disruption, exit_codes = plan.pod_rules
+    assert disruption.condition == "DisruptionTarget"
+    assert (exit_codes.container, exit_codes.not_in_exit_codes) == ("worker", (42, *range(128, 256)))
+    assert [rule.action for rule in plan.jobset_rules] == ["RestartJobSetAndIgnoreMaxRestarts", "FailJobSet"]
+
+
+def test_failure_rules_bear_names_that_jobset_takes() -> None:
+    for rule in plan_of().jobset_rules:
+        assert rule.name.isalnum()
+        assert rule.name[0].isalpha()
+
+
+def test_the_name_of_a_job_without_one_depends_on_login_and_content_alone() -> None:
+    text = spec_text(metadata={"name": None})
+    job = load_job(text)
+    plan = make_plan(job, text, login="Ana.Lópezz_92")
+    assert plan.name == f"ana-lopezz-92-{job_digest(job)[:8]}"
+    assert dict(plan.annotations)["tpulaunch.dev/submitter"] == "Ana.Lópezz_92"
+    assert "Ana" not in json.dumps(plan.labels)
+    commented = "# a comment\n" + text.replace(" ", "  ")
+    assert make_plan(load_job(commented), commented, login="Ana.Lópezz_92").name == plan.name
+    assert make_plan(job, text, login="bob").name != plan.name
+
+
+def test_a_named_job_renders_the_same_for_everybody() -> None:
+    text = spec_text()
+    assert make_plan(load_job(text), text, login="ana") == make_plan(load_job(text), text, login="bob")
+
+
+def test_the_flag_goes_before_the_namespace_of_the_spec() -> None:
+    text = spec_text(metadata={"name": "tiny", "namespace": "ml"})
+    assert make_plan(load_job(text), text).namespace == "ml"
+    assert make_plan(load_job(text), text, namespace="other").namespace == "other"
+    assert plan_of().namespace is None
+
+
+def test_a_cluster_job_needs_an_image_and_the_fault_has_its_line() -> None:
+    (fault,) = refusals_of(worker={"image": None})
+    assert (fault.path, fault.line) == ("spec.worker.image", 14)
+
+
+def test_a_spec_too_large_for_an_annotation_is_refused() -> None:
+    files = [f"gs://bucket/{number:090d}.parquet" for number in range(2000)]
+    data = {"sources": [{"files": files}]}
+    (fault,) = refusals_of(data=data)
+    assert fault.path == "document"
+    assert fault.wanted.startswith("at most 204800")
+
+
+def test_containers_that_split_a_host_share_chips_and_memory_and_declare_ports_once() -> None:
+    plan = plan_of(
+        slice={"generation": "tpu7x", "topology": "2x2x1"},
+        worker={"containers_per_host": 2},
+        data={"global_batch_size": 64},
+    )
+    assert [container.name for container in plan.containers] == ["worker", "worker-1"]
+    assert [container.chips for container in plan.containers] == [2, 2]
+    assert [container.memory for container in plan.containers] == ["384Gi", "384Gi"]
+    assert [bool(container.ports) for container in plan.containers] == [True, False]
+    assert [rule.container for rule in plan.pod_rules] == [None, "worker", "worker-1"]
+
+
+def test_chips_that_cannot_be_split_are_not() -> None:
+    assert refused_paths(worker={"containers_per_host": 2}) == ["spec.worker.containers_per_host"]
+
+
+def test_root_is_a_choice() -> None:
+    assert plan_of().security.user == 1000
+    assert plan_of().security.is_not_root
+    assert not plan_of(worker={"user": 0}).security.is_not_root
+
+
+def test_the_api_token_is_mounted_for_a_named_account_only() -> None:
+    assert not plan_of().mount_token
+    assert plan_of(worker={"service_account": "trainer"}).mount_token
+
+
+@pytest.mark.parametrize(
+    ("sections", "part"),
+    [
+        ({"slice": {"topology": "2x2", "count": 2}}, "spec.slice.count: multislice"),
+        ({"worker": {"image": "example.com/tpuworker:latest"}}, "spec.worker.image: not pinned"),
+        ({"worker": {"memory_gib": 600}}, "spec.worker.memory_gib: above the 576 GiB"),
+        ({"schedule": {"capacity": "spot", "grace_seconds": 60}}, "spec.schedule.grace_seconds: Spot gives about 15 s"),
+        ({"schedule": {"restarts": 1}}, "spec.checkpoint: none"),
+        ({"worker": {"host_network": True, "service_account": "a"}}, "spec.worker.host_network: the metadata server"),
+        ({"data": {"sources": [{"hub": "a/b"}]}}, "spec.data.sources[0].revision: not pinned"),
+        ({"data": {"sources": [{"files": "/data/*.parquet"}]}}, "spec.data.sources[0].files: /data/*.parquet must be"),
+        ({"checkpoint": {"dir": "/runs"}}, "spec.checkpoint.dir: /runs ends with the pod"),
+    ],
+)
+def test_what_is_worth_a_second_look_is_remarked_and_not_refused(sections: dict[str, object], part: str) -> None:
+    assert [remark for remark in plan_of(**sections).remarks if remark.startswith(part)]
+
+
+def test_a_careful_job_has_no_remark() -> None:
+    plan = plan_of(data={"sources": [{"files": "gs://b/*.parquet"}]}, checkpoint={"dir": "gs://runs/tiny"})
+    assert plan.remarks == ()
