@@ -42,12 +42,26 @@ def emit_json(value: Any) -> None:
     emit(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def emit_yaml(value: Any) -> None:
+    """Write data to stdout as YAML."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.width = 4096
+    yaml.dump(value, sys.stdout)
+
+
 def emit_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write rows under a header, columns three spaces apart, as kubectl does."""
+    """Write rows under a header."""
+    emit(format_table(header, rows))
+
+
+def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows under a header, columns three spaces apart, as kubectl does."""
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    for row in cells:
-        emit("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return "\n".join("   ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
 
 
 def remark(where: str, sentence: str) -> None:

@@ -15,6 +15,7 @@ from tpulaunch.cluster.logs import JobRef, LogLine, Notice, Out, Selection, Sour
 from tpulaunch.cluster.objects import LABEL_ATTEMPT, LABEL_JOBSET, Object, index_of, name_of, uid_of
 from tpulaunch.cluster.pod_log import Choice, ContainerLog, LogPlace, PodTable, container_state, worker_containers
 from tpulaunch.cluster.state import place_of, present_pods
+from tpulaunch.cluster.wait import Deadline
 from tpulaunch.errors import NotFoundError
 
 #: How long the rest of the logs may take once the job has ended.
@@ -28,9 +29,15 @@ Key = tuple[str, str]
 
 
 def follow_logs(
-    job: JobRef, selection: Selection, choice: Choice, out: Out, *, why: Callable[[], str] = lambda: ""
-) -> Phase:
-    """Hand on every line of every host as it comes, until the job has ended; return how.
+    job: JobRef,
+    selection: Selection,
+    choice: Choice,
+    out: Out,
+    *,
+    why: Callable[[], str] = lambda: "",
+    deadline: Deadline | None = None,
+) -> Phase | None:
+    """Hand on every line of every host as it comes, until the job has ended; return how, or None at the deadline.
 
     Args:
         job: The job.
@@ -38,11 +45,13 @@ def follow_logs(
         choice: Which part of the logs that are there already.
         out: Gets lines and notices, in this thread.
         why: Asked for a cause when nothing runs for a while.
+        deadline: Until when to follow; None: to the end.
 
     Raises:
         NotFoundError: There is no such job, or it was deleted meanwhile.
     """
-    following = _Following(job, selection, choice, out, why)
+    following = _Following(job, selection, choice, out, why=why)
+    following.deadline = deadline or Deadline.after(None)
     try:
         return following.run()
     finally:
@@ -52,25 +61,28 @@ def follow_logs(
 class _Following:
     """Threads (two watches, one for each container) report into ``events``; one loop reads them and is alone to act."""
 
-    def __init__(self, job: JobRef, selection: Selection, choice: Choice, out: Out, why: Callable[[], str]) -> None:
+    def __init__(self, job: JobRef, selection: Selection, choice: Choice, out: Out, *, why: Callable[[], str]) -> None:
         self.job, self.selection, self.choice, self.out, self.why = job, selection, choice, out, why
         self.jobset = job.get()
         self.events: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=_BUFFERED_LINES)
         self.table, self.stop = PodTable(), threading.Event()
         self.logs: dict[Key, tuple[Source, ContainerLog]] = {}
         self.running: set[Key] = set()
+        self.deadline = Deadline.after(None)
         self.end: Phase | None = None
         self.drained_by = 0.0
         self.attempt = 0
         self.has_lines = False
         self.told = ""
 
-    def run(self) -> Phase:
-        """Watch and read until the job has ended and its logs are read."""
+    def run(self) -> Phase | None:
+        """Watch and read until the job has ended and its logs are read, or until the deadline."""
         self._spawn("watch-jobsets", self._watch_jobset)
         self._spawn("watch-pods", self._watch_pods)
         ask_at = time.monotonic() + _ASK_WHY_SECONDS
         while not self._is_over():
+            if self.deadline.left_seconds == 0:
+                return None
             try:
                 kind, value = self.events.get(timeout=1.0)
             except queue.Empty:

@@ -44,10 +44,11 @@ def read_records(lines: Iterable[str]) -> Progress:
 def read_termination(pod: Object) -> Progress | None:
     """Return what the worker's container left in its termination message, or None if it left nothing."""
     text = dig(terminated_state(pod), "message", default="")
-    record = _record(text)
-    if record is None:
-        return Progress(message=text.strip()) if text.strip() else None
-    return _advance(Progress(), record)
+    lines = text.strip().splitlines()
+    if not lines:
+        return None
+    told = read_records(lines)  # the worker's own record, or the end of its log where it could not write one
+    return told if told != Progress() else Progress(message=lines[-1].strip())
 
 
 def terminated_state(pod: Object, container: str = CONTAINER) -> Object:
@@ -72,7 +73,7 @@ def _record(text: str) -> dict[str, Any] | None:
 def _advance(progress: Progress, record: dict[str, Any]) -> Progress:
     verdict = dig(record, "preflight", "verdict") or record.get("verdict")
     step, num_steps, rate = record.get("step"), record.get("num_steps"), record.get("steps_per_second")
-    is_failure = str(record.get("severity", "")) in ("ERROR", "CRITICAL") or "reason" in record
+    is_failure = str(record.get("severity", "")) in ("ERROR", "CRITICAL") or bool(record.get("reason"))
     return replace(
         progress,
         verdict=str(verdict) if isinstance(verdict, str) else progress.verdict,

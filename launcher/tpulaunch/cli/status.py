@@ -1,0 +1,83 @@
+"""``tpulaunch status``: a job's state, every host's, and why it does not run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpulaunch.cli.access import Access, with_access
+from tpulaunch.cli.list import list_jobs
+from tpulaunch.cli.live import show_live
+from tpulaunch.cli.output import Format, emit, emit_json, emit_yaml, format_table
+from tpulaunch.cli.state_view import HOST_HEADER, JOB_HEADER, as_data, cause_lines, host_row, job_row
+
+if TYPE_CHECKING:
+    from tpulaunch.cluster.logs import JobRef
+
+
+@with_access
+def status(
+    access: Access,
+    *,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The job; without it, all.", show_default=False)
+    ] = None,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Redraw until the job has ended.")] = False,
+    output: Annotated[
+        Format, typer.Option("-o", "--output", help="wide, json, yaml or name.", metavar="FORMAT", show_default=False)
+    ] = Format.TABLE,
+) -> None:
+    """Show a job's state, every host's, and one cause with one remedy if it does not run.
+
+    RESTARTS are those that count towards the limit; evictions and maintenance, which do not, stand behind the plus.
+    """
+    if name is None:
+        list_jobs(**vars(access), watch=watch, output=output)
+        return
+    from tpulaunch.cluster.logs import JobRef
+
+    api = access.connect()
+    namespace, _ = access.namespace_in(api)
+    job = JobRef(api, namespace, name.rpartition("/")[2])
+    if watch and output in (Format.TABLE, Format.WIDE):
+        show_live(lambda: _text(job, output))
+        return
+    if output is Format.NAME:
+        job.get()
+        emit(f"jobset.jobset.x-k8s.io/{job.name}")
+    elif output in (Format.JSON, Format.YAML):
+        (emit_json if output is Format.JSON else emit_yaml)(_data(job))
+    else:
+        emit(_text(job, output)[0])
+
+
+def _data(job: JobRef) -> dict[str, Any]:
+    from tpulaunch.cluster.explain import explain
+    from tpulaunch.cluster.observe import observe
+    from tpulaunch.cluster.state import job_state
+
+    observed = observe(job)
+    return as_data(job_state(observed), explain(observed))
+
+
+def _text(job: JobRef, output: Format) -> tuple[str, bool]:
+    from tpulaunch.cluster.explain import explain
+    from tpulaunch.cluster.observe import observe
+    from tpulaunch.cluster.state import job_state
+
+    observed = observe(job)
+    state, cause = job_state(observed), explain(observed)
+    is_wide = output is Format.WIDE
+    blocks = [
+        format_table(JOB_HEADER, [job_row(state, cause, observed.now)]),
+        format_table(
+            HOST_HEADER + (("POD", "ATTEMPT", "LAST WORDS") if is_wide else ()),
+            [host_row(h, is_wide=is_wide) for h in state.hosts],
+        ),
+    ]
+    if cause is not None:
+        blocks.append("\n".join(cause_lines(cause)))
+    elif not observed.events and not state.phase.is_terminal:
+        blocks.append("no events: they live for about an hour")
+    return "\n\n".join(blocks), state.phase.is_terminal
