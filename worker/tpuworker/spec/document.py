@@ -158,7 +158,7 @@ class _Constructor:
         return mapping
 
     def _whole_characters(self, text: str, path: Path, line: int) -> str:
-        """Return a text with surrogate pairs joined: JSON escapes characters beyond 16 bits so, and a spec may be JSON."""
+        """Return a text with surrogate pairs joined: JSON escapes some characters so, and a spec may be JSON."""
         if not _SURROGATE.search(text):
             return str(text)
         try:
