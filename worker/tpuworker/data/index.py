@@ -187,11 +187,11 @@ _ARRAYS = ("unit_files", "unit_starts", "unit_stops", "unit_rows", "unit_raw_row
 
 
 def _pack_array(array: npt.NDArray[Any]) -> str:
-    return base64.b85encode(zlib.compress(array.tobytes(), 1)).decode("ascii")
+    return base64.b64encode(zlib.compress(array.tobytes(), 1)).decode("ascii")
 
 
 def _unpack_array(text: str, dtype: type) -> npt.NDArray[Any]:
-    return np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype=dtype)
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=dtype)
 
 
 def _pack(source: SourceIndex) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _pack(source: SourceIndex) -> dict[str, Any]:
         "formats": source.formats,
         "digests": source.digests,
         "column": source.column,
-        "column_type": base64.b85encode(source.column_type).decode("ascii"),
+        "column_type": base64.b64encode(source.column_type).decode("ascii"),
         "arrays": {name: _pack_array(getattr(source, name)) for name in _ARRAYS},
         "kept": None if source.kept is None else _pack_array(source.kept),
         "dropped": [[row.file, row.row, row.reason] for row in source.dropped],
@@ -222,7 +222,7 @@ def _unpack(content: dict[str, Any]) -> SourceIndex:
         formats=tuple(content["formats"]),
         digests=tuple(content["digests"]),
         column=content["column"],
-        column_type=base64.b85decode(content["column_type"]),
+        column_type=base64.b64decode(content["column_type"]),
         kept=None if kept is None else _unpack_array(kept, np.uint8),
         dropped=tuple(Dropped(*row) for row in content["dropped"]),
         filtered_rows=content["filtered_rows"],

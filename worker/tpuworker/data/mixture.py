@@ -1,23 +1,26 @@
-"""Which source each place of a lane comes from: exact counts in every block, the order inside it by key.
+"""Which source each place of a lane comes from: exact counts in every block, evenly spread in it, by key.
 
 A block has 2^k places. In each, source i has the same whole number of places, by largest remainder of the weights, so
-that the place of a source is found without walking: ``block * count + ordinal``. k is the smallest from 10 to 14 at
-which every share is met within one percent, else 14. Sources go on from one epoch of the mixture to the next, and one
-that ends begins its own next epoch, in a new order.
+that the position of a source is found without walking: ``block * count + rank in the block``. k is the smallest from 10
+to 14 at which every share is met within one percent, else 14. Inside a block the rows of a source stand one to each of
+as many equal stretches, at a drawn place of it, so that shares hold over a few batches too and lanes keep in step.
+Sources go on from one epoch of the mixture to the next, and one that ends begins its own next epoch, in a new order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from tpuworker.data.order import Int64s, UInt64s, keys_by_group, permute, round_keys
+from tpuworker.data.order import Int64s, permute, round_keys
 
 _SMALLEST_BITS = 10
 _LARGEST_BITS = 14
 _TOLERANCE = 0.01
+_DRAWS = 1 << 32
 
 
 def block_counts(weights: Sequence[float]) -> Int64s:
@@ -49,7 +52,7 @@ class Mixture:
     Attributes:
         counts: Places of each source in a block, int64 [sources].
         seed: Key of the order.
-        shuffled: False spreads each source evenly over the block, the same way in every block.
+        shuffled: False spreads each source over the block the same way in every block.
     """
 
     counts: Int64s
@@ -69,28 +72,25 @@ class Mixture:
             places: Place in the lane since the start of the job, int64 [places].
 
         Returns:
-            Sources and ordinals, int64 [places] each.
+            Sources and ordinals, int64 [places] each; a source's ordinals rise by one from place to place of a lane.
         """
         blocks, inside = np.divmod(places, self.block)
-        ends = np.cumsum(self.counts)
+        sources, ordinals = np.empty_like(places), np.empty_like(places)
+        labels = np.stack([lanes, blocks])
+        changes = np.flatnonzero(np.any(labels[:, 1:] != labels[:, :-1], axis=0)) + 1
+        for here in np.split(np.arange(places.size), changes):
+            if here.size:
+                of_block, ranks = self._pattern(int(lanes[here[0]]), int(blocks[here[0]]))
+                sources[here] = of_block[inside[here]]
+                ordinals[here] = ranks[inside[here]]
+        ordinals += blocks * self.counts[sources]
+        return sources, ordinals
+
+    def _pattern(self, lane: int, block: int) -> tuple[Int64s, Int64s]:
         if not self.shuffled:
-            pattern, ranks = self._even_pattern()
-            sources = pattern[inside]
-            return sources, blocks * self.counts[sources] + ranks[inside]
-        drawn = permute(inside, self.block, keys_by_group(np.stack([lanes, blocks]), self._keys))
-        sources = np.searchsorted(ends, drawn, side="right")
-        return sources, blocks * self.counts[sources] + drawn - (ends - self.counts)[sources]
-
-    def _keys(self, lane: int, block: int) -> UInt64s:
-        return round_keys(f"seed={self.seed}/mixture/lane={lane}/block={block}")
-
-    def _even_pattern(self) -> tuple[Int64s, Int64s]:
-        """Return source and rank of each place when every source is spread evenly over the block."""
-        sources = np.repeat(np.arange(len(self.counts)), self.counts)
-        ranks = np.concatenate([np.arange(count) for count in self.counts])
-        middles = (ranks + 0.5) / self.counts[sources]
-        order = np.lexsort((sources, middles))
-        return sources[order], ranks[order]
+            return _pattern(tuple(self.counts.tolist()), "")
+        name = f"seed={self.seed}/mixture/lane={lane}/block={block}"
+        return _pattern(tuple(self.counts.tolist()), name)
 
     def places_until_first_end(self, lengths: Int64s, num_lanes: int) -> int:
         """Return the places of a lane that can be filled, in every lane, before any source has to begin again.
@@ -118,3 +118,20 @@ class Mixture:
         places = np.tile(block * self.block + np.arange(self.block), num_lanes)
         sources = self.assign(lanes, places)[0].reshape(num_lanes, self.block, 1)
         return np.cumsum(sources == np.arange(len(self.counts)), axis=1)
+
+
+@lru_cache(maxsize=256)
+def _pattern(counts: tuple[int, ...], name: str) -> tuple[Int64s, Int64s]:
+    """Return source and rank in the source of each place of a block, int64 [places] each.
+
+    Row k of a source with c places stands at (k + u) / c of the block, u in [0, 1) drawn by key (one half without a
+    name); equal places go by source.
+    """
+    sizes = np.array(counts, dtype=np.int64)
+    sources = np.repeat(np.arange(len(sizes)), sizes)
+    ranks: Int64s = np.arange(len(sources), dtype=np.int64) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    drawn = np.full(len(sources), _DRAWS // 2)
+    if name:
+        drawn = permute(np.arange(len(sources)), _DRAWS, round_keys(name))
+    order = np.lexsort((sources, (ranks + drawn / _DRAWS) / sizes[sources]))
+    return sources[order], ranks[order]
