@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from tests.tokens.families import byte_level_bpe
 from tpuworker.spec.data import DataSpec
-from tpuworker.tokens.reference import ReferenceEngine
+from tpuworker.tokens.engines.reference import ReferenceEngine
 from tpuworker.tokens.resolve import load_tokenizer
 from tpuworker.tokens.tokenizer import Tokenizer
 

@@ -28,12 +28,14 @@ class Pipeline:
         data: The job's data section.
         tokenizer: What makes the ids.
         task: Records to documents.
+        engine: Name and version of the engine, as agreed at start.
         buffers: Memory of the batches, int32 [rows, max_length] each.
     """
 
     data: DataSpec
     tokenizer: Tokenizer
     task: Task
+    engine: str
     buffers: RowBuffers
     records_per_call: int = 1024
 
@@ -44,7 +46,12 @@ class Pipeline:
         layout = [data.layout, str(data.max_length), data.truncation_side, data.pad_labels]
         if data.layout == "pack":
             layout += [data.packing_form, data.packing.overflow]
-        found = {"tokenizer": self.tokenizer.fingerprint, "task": self.task.fingerprint, "layout": "/".join(layout)}
+        found = {
+            "tokenizer": self.tokenizer.fingerprint,
+            "engine": self.engine,
+            "task": self.task.fingerprint,
+            "layout": "/".join(layout),
+        }
         if data.task == "conversation":
             found["chat_template"] = self.tokenizer.chat_fingerprint
         return found
@@ -82,7 +89,7 @@ def make_pipeline(data: DataSpec, tokenizer: Tokenizer, engine: Engine, num_rows
     Args:
         data: The job's data section.
         tokenizer: From :func:`tpuworker.tokens.resolve.load_tokenizer`.
-        engine: From :func:`tpuworker.tokens.choose.choose_engine`.
+        engine: From :func:`tpuworker.tokens.choose.make_engine`.
         num_rows: Rows of this host's part of a batch.
 
     Raises:
@@ -92,5 +99,6 @@ def make_pipeline(data: DataSpec, tokenizer: Tokenizer, engine: Engine, num_rows
         data=data,
         tokenizer=tokenizer,
         task=task_for(data, tokenizer, engine),
+        engine=f"{engine.name} {engine.version}",
         buffers=RowBuffers(pad.ARRAYS, num_rows, data.max_length),
     )

@@ -40,6 +40,10 @@ class Encoded:
         return np.diff(self.offsets)
 
 
+class EngineRefusal(Exception):  # noqa: N818  (not an error of the job: another engine does the work)
+    """An engine cannot do a tokenizer's work; ``str()`` says why."""
+
+
 class Engine(Protocol):
     """Something that turns texts into ids, without a Python list of ids on the way where that can be avoided.
 

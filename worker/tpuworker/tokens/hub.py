@@ -83,7 +83,7 @@ def download(spec: TokenizerSpec, looked: list[str]) -> tuple[Path, str]:
 def _snapshot(spec: TokenizerSpec) -> str:
     """Fetch without progress bars: the log of a pod is no terminal."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     were_disabled = are_progress_bars_disabled()
     disable_progress_bars()
