@@ -181,10 +181,14 @@ def make_proven(letter: str, **options: object) -> tuple[ProvenEngine, WrongEngi
     return ProvenEngine(wrong, make_reference(), make_verdict(), **options), wrong  # type: ignore[arg-type]
 
 
+def many_texts(ending: str = "") -> pa.Array:
+    return pa.array([text[start : start + 90] + ending for text in corpus() for start in range(0, len(text), 250)])
+
+
 def test_a_difference_while_running_hands_over_to_the_reference_before_the_batch_is_given_out() -> None:
     found: list[Mismatch] = []
     engine, wrong = make_proven("q", on_mismatch=found.append)
-    texts = pa.array([f"text {number} q" for number in range(5000)])
+    texts = many_texts(" q")
     wanted = make_reference().encode(texts)
     assert engine.encode(texts).ids.tolist() == wanted.ids.tolist()
     assert found[0].text == "q"
@@ -198,11 +202,11 @@ def test_a_difference_while_running_hands_over_to_the_reference_before_the_batch
 def test_a_difference_while_running_ends_a_job_that_asked_for_the_engine() -> None:
     engine, _ = make_proven("q", strict=True)
     with pytest.raises(TokenizerMismatchError, match=r"'q' gives .* the reference gives"):
-        engine.encode(pa.array([f"text {number} q" for number in range(5000)]))
+        engine.encode(many_texts(" q"))
 
 
 def test_about_one_text_in_a_thousand_is_checked_and_always_the_same_ones() -> None:
-    texts = pa.array([text[start : start + 90] for text in corpus() for start in range(0, len(text), 250)])
+    texts = many_texts()
     counts = []
     for pieces in (1, 7):
         engine, _ = make_proven("\x07")
