@@ -126,7 +126,7 @@ def _pod(plan: JobPlan) -> dict[str, Any]:
         },
         "nodeSelector": dict(plan.node_selector),
         "tolerations": [_toleration(toleration) for toleration in plan.tolerations],
-        "containers": [_container(plan, container) for container in plan.containers],
+        "containers": [_container(plan, plan.container)],
         "volumes": [_volume(volume) for volume in plan.volumes],
     }
     pod |= _given(serviceAccountName=plan.service_account, priorityClassName=plan.priority_class)

@@ -41,4 +41,4 @@ def refused_paths(**sections: Any) -> list[str]:
 
 def environment_of(plan: JobPlan) -> dict[str, Any]:
     """Return the variables of the first container by name."""
-    return {variable.name: variable for variable in plan.containers[0].env}
+    return {variable.name: variable for variable in plan.container.env}

@@ -17,19 +17,19 @@ def volumes_of(plan: JobPlan) -> dict[str, Volume]:
 
 
 def mounts_of(plan: JobPlan) -> dict[str, str]:
-    return {mount.path: mount.name for mount in plan.containers[0].mounts}
+    return {mount.path: mount.name for mount in plan.container.mounts}
 
 
 def test_a_container_gets_what_can_be_planned_with_and_shared_memory_inside_it() -> None:
     plan = plan_of()
-    assert plan.containers[0].memory == "576Gi"  # 0.8 of 720
+    assert plan.container.memory == "576Gi"  # 0.8 of 720
     assert volumes_of(plan)["tpulaunch-shm"] == EmptyDir("tpulaunch-shm", "Memory", "72Gi")
     assert mounts_of(plan)["/dev/shm"] == "tpulaunch-shm"
 
 
 def test_file_caches_and_their_side_container_are_taken_from_the_workers_memory() -> None:
     plan = plan_of(worker={"volumes": [bucket(file_cache_gib=64), bucket("more", "/more", file_cache_gib=36)]})
-    assert plan.containers[0].memory == "475Gi"  # 576 - 64 - 36 - 1
+    assert plan.container.memory == "475Gi"  # 576 - 64 - 36 - 1
     assert volumes_of(plan)["gke-gcsfuse-cache"] == EmptyDir("gke-gcsfuse-cache", "Memory", "100Gi")
     assert dict(plan.pod_annotations)["gke-gcsfuse/volumes"] == "true"
     assert dict(plan.pod_annotations)["gke-gcsfuse/memory-limit"] == "101Gi"
@@ -70,7 +70,7 @@ def test_disk_scratch_costs_no_memory() -> None:
     scratch = {"name": "s", "mount_path": "/s", "scratch": {"scratch_gib": 5000}}
     plan = plan_of(worker={"volumes": [scratch]})
     assert volumes_of(plan)["s"] == EmptyDir("s", None, "5000Gi")
-    assert plan.containers[0].memory == "576Gi"
+    assert plan.container.memory == "576Gi"
 
 
 def test_the_spec_is_shown_as_a_file_made_of_an_annotation() -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.launcher.builders import environment_of, plan_of, refusals_of, refused_paths, spec_text
+from tests.launcher.builders import environment_of, plan_of, refusals_of, spec_text
 from tpulaunch.plan import job_digest, make_plan
 from tpulaunch.plan.values import FromField, FromSecret, Literally
 from tpuworker.spec import load_job
@@ -13,7 +13,7 @@ from tpuworker.spec import load_job
 def test_slices_are_jobs_and_hosts_are_pods() -> None:
     plan = plan_of(slice={"count": 3}, data={"global_batch_size": 96})
     assert (plan.num_slices, plan.hosts_per_slice, plan.num_hosts) == (3, 4, 12)
-    assert plan.containers[0].chips == 4
+    assert plan.container.chips == 4
 
 
 def test_only_a_slice_of_several_hosts_gets_a_node_pool_of_its_own() -> None:
@@ -68,7 +68,7 @@ def test_a_users_variable_replaces_a_default_and_comes_once() -> None:
         "secrets": {"HF_HOME": {"secret": "a", "key": "b"}},
     }
     plan = plan_of(train=train)
-    names = [variable.name for variable in plan.containers[0].env]
+    names = [variable.name for variable in plan.container.env]
     assert len(names) == len(set(names))
     assert environment_of(plan)["HOME"] == Literally("HOME", "/data")
     assert environment_of(plan)["HF_HOME"] == FromSecret("HF_HOME", "a", "b")
@@ -139,23 +139,6 @@ def test_a_spec_too_large_for_an_annotation_is_refused() -> None:
     (fault,) = refusals_of(data=data)
     assert fault.path == "document"
     assert fault.wanted.startswith("at most 204800")
-
-
-def test_containers_that_split_a_host_share_chips_and_memory_and_declare_ports_once() -> None:
-    plan = plan_of(
-        slice={"generation": "tpu7x", "topology": "2x2x1"},
-        worker={"containers_per_host": 2},
-        data={"global_batch_size": 64},
-    )
-    assert [container.name for container in plan.containers] == ["worker", "worker-1"]
-    assert [container.chips for container in plan.containers] == [2, 2]
-    assert [container.memory for container in plan.containers] == ["384Gi", "384Gi"]
-    assert [bool(container.ports) for container in plan.containers] == [True, False]
-    assert [rule.container for rule in plan.pod_rules] == [None, "worker", "worker-1"]
-
-
-def test_chips_that_cannot_be_split_are_not() -> None:
-    assert refused_paths(worker={"containers_per_host": 2}) == ["spec.worker.containers_per_host"]
 
 
 def test_root_is_a_choice() -> None:

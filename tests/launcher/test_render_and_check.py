@@ -243,6 +243,6 @@ def test_a_text_that_is_not_one_document_is_a_problem(manifest: str) -> None:
 
 def test_a_plan_that_lacks_a_decision_is_not_rendered() -> None:
     plan = plan_of()
-    container = replace(plan.containers[0], env=(Literally("A", None),))  # type: ignore[arg-type]
+    container = replace(plan.container, env=(Literally("A", None),))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        render(JobPlan(**{**vars(plan), "containers": (container,)}))
+        render(JobPlan(**{**vars(plan), "container": container}))

@@ -37,7 +37,7 @@ def test_the_metrics_sample_selects_the_workers_and_a_port_they_declare() -> Non
     monitoring, plan = sample("metrics", "PodMonitoring"), plan_of()
     selector = monitoring["spec"]["selector"]["matchLabels"]
     assert selector.items() <= dict(plan.pod_labels).items()
-    assert monitoring["spec"]["endpoints"][0]["port"] in {port.name for port in plan.containers[0].ports}
+    assert monitoring["spec"]["endpoints"][0]["port"] in {port.name for port in plan.container.ports}
 
 
 @pytest.mark.parametrize("name", ["kueue-queues", "kueue-queued-capacity"])

@@ -25,10 +25,10 @@ JOBSET_RULES = (
 )
 
 
-def pod_rules(containers: tuple[str, ...]) -> tuple[PodFailureRule, ...]:
-    """Return the rules of a Job; each container is named, else a side container's exit code would be judged too."""
+def pod_rules(container: str) -> tuple[PodFailureRule, ...]:
+    """Return the rules of a Job; the container is named, else a side container's exit code would be judged too."""
     curable = (EXIT_RESTART, *_SIGNALS)
     return (
         PodFailureRule(condition="DisruptionTarget"),
-        *(PodFailureRule(container=name, not_in_exit_codes=curable) for name in containers),
+        PodFailureRule(container=container, not_in_exit_codes=curable),
     )

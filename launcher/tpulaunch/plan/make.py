@@ -75,7 +75,7 @@ def draft_plan(
     name = job.metadata.name or default_name(login, digest, slices.count, slices.hosts_per_slice)
     capacity, memory = plan_capacity(job), plan_memory(job)
     volumes, mounts = plan_storage(spec.worker, memory)
-    containers = _containers(job, name, f"{memory.container_gib}Gi", mounts)
+    container = _container(job, name, f"{memory.container_gib}Gi", mounts)
     labels = _labels(job, name, digest)
     plan = JobPlan(
         name=name,
@@ -87,7 +87,7 @@ def draft_plan(
         hosts_per_slice=slices.hosts_per_slice,
         restarts=spec.schedule.restarts,
         jobset_rules=JOBSET_RULES,
-        pod_rules=pod_rules(tuple(container.name for container in containers)),
+        pod_rules=pod_rules(container.name),
         ttl_seconds_after_finished=spec.schedule.ttl_seconds_after_finished,
         active_deadline_seconds=spec.schedule.max_run_seconds,
         pod_labels=labels,
@@ -105,7 +105,7 @@ def draft_plan(
         image_pull_secrets=spec.worker.image_pull_secrets,
         security=SecurityPlan(spec.worker.user, spec.worker.privileged, spec.worker.read_only_root),
         volumes=volumes,
-        containers=containers,
+        container=container,
     )
     faults = [*_judge(job, plan), *judge_memory(job, memory)]
     return replace(plan, remarks=tuple(remarks_on(job, memory))), tuple(faults)
@@ -145,23 +145,17 @@ def _judge(job: TPUJob, plan: JobPlan) -> Iterator[Fault]:
         yield Fault("metadata.annotations", f"{annotations} bytes", f"at most {_ANNOTATIONS_LIMIT_BYTES}")
 
 
-def _containers(job: TPUJob, name: str, memory: str, mounts: tuple[Mount, ...]) -> tuple[ContainerPlan, ...]:
-    worker, machine = job.spec.worker, job.spec.slice.shape.machine
-    first = ContainerPlan(
+def _container(job: TPUJob, name: str, memory: str, mounts: tuple[Mount, ...]) -> ContainerPlan:
+    return ContainerPlan(
         name=wire.CONTAINER,
-        image=worker.image or "",
+        image=job.spec.worker.image or "",
         command=_COMMAND,
-        chips=machine.chips // worker.containers_per_host,
+        chips=job.spec.slice.shape.machine.chips,
         memory=memory,
         env=plan_environment(job, name),
         ports=_ports(job),
         mounts=mounts,
     )
-    # Containers of a pod share its network, so a port can be declared by one of them only.
-    others = (
-        replace(first, name=f"{wire.CONTAINER}-{index}", ports=()) for index in range(1, worker.containers_per_host)
-    )
-    return (first, *others)
 
 
 def _ports(job: TPUJob) -> tuple[Port, ...]:

@@ -1,4 +1,4 @@
-"""How a host's RAM is shared: the containers' requests, /dev/shm within them, file caches beside them."""
+"""How a host's RAM is shared: the container's request, /dev/shm within them, file caches beside them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class MemoryPlan:
     """Memory in GiB.
 
     Attributes:
-        container_gib: Request and limit of each worker container.
-        shared_gib: Size of /dev/shm; whoever writes there pays from its container's memory.
+        container_gib: Request and limit of the worker's container.
+        shared_gib: Size of /dev/shm; whoever writes there pays from the container's memory.
         file_cache_gib: File caches of all gcsfuse volumes; the side container pays for them.
         has_sidecar: Whether the pod has a gcsfuse volume at all.
         host_plan_gib: What may be planned with on the machine.
@@ -46,7 +46,7 @@ def plan_memory(job: TPUJob) -> MemoryPlan:
     cache_gib = sum(bucket.file_cache_gib or 0 for bucket in buckets)
     sidecar_gib = cache_gib + SIDECAR_GIB if buckets else 0
     rest_gib = max(machine.plan_gib - sidecar_gib, 0)
-    container_gib = rest_gib // worker.containers_per_host if worker.memory_gib is None else worker.memory_gib
+    container_gib = rest_gib if worker.memory_gib is None else worker.memory_gib
     shared_gib = worker.shared_memory_gib or max(container_gib // _SHARED_MEMORY_PART, 1)
     return MemoryPlan(container_gib, shared_gib, cache_gib, bool(buckets), machine.plan_gib)
 
@@ -54,21 +54,21 @@ def plan_memory(job: TPUJob) -> MemoryPlan:
 def judge_memory(job: TPUJob, memory: MemoryPlan) -> Iterator[Fault]:
     """Yield what does not fit: requests beyond the node, or memory volumes that leave the process nothing."""
     worker, machine = job.spec.worker, job.spec.slice.shape.machine
-    fitting_gib = max((memory.host_plan_gib - memory.sidecar_gib) // worker.containers_per_host, 1)
-    needed_gib = memory.container_gib * worker.containers_per_host + memory.sidecar_gib
+    needed_gib = memory.container_gib + memory.sidecar_gib
     if needed_gib > machine.allocatable_gib:
+        parts = f" ({memory.container_gib} and {memory.sidecar_gib} for gcsfuse)" if memory.has_sidecar else ""
         yield Fault(
             "spec.worker.memory_gib",
-            f"{needed_gib} GiB a host{_parts(worker, memory)}",
+            f"{needed_gib} GiB a host{parts}",
             f"at most {machine.allocatable_gib} GiB, which is all that pods can get of a {machine.name}",
-            f"write {fitting_gib} or leave it out",
+            f"write {max(memory.host_plan_gib - memory.sidecar_gib, 1)} or leave it out",
         )
-    in_memory_gib = memory.shared_gib * worker.containers_per_host + _scratch_gib(worker)
-    if in_memory_gib >= memory.container_gib * worker.containers_per_host:
+    scratch_gib = _scratch_gib(worker)
+    if memory.shared_gib + scratch_gib >= memory.container_gib:
         yield Fault(
-            "spec.worker.volumes" if _scratch_gib(worker) else "spec.worker.shared_memory_gib",
-            f"{in_memory_gib} GiB of /dev/shm and memory volumes",
-            f"less than the {memory.container_gib} GiB that each container has, since both count against it",
+            "spec.worker.volumes" if scratch_gib else "spec.worker.shared_memory_gib",
+            f"{memory.shared_gib + scratch_gib} GiB of /dev/shm and memory volumes",
+            f"less than the {memory.container_gib} GiB of the container, since both count against it",
             "make them smaller or use medium: disk",
         )
 
@@ -76,9 +76,3 @@ def judge_memory(job: TPUJob, memory: MemoryPlan) -> Iterator[Fault]:
 def _scratch_gib(worker: PodSpec) -> int:
     scratches = [volume.scratch for volume in worker.volumes if volume.scratch is not None]
     return sum(scratch.scratch_gib for scratch in scratches if scratch.medium == "memory")
-
-
-def _parts(worker: PodSpec, memory: MemoryPlan) -> str:
-    if not memory.sidecar_gib:
-        return ""
-    return f" ({worker.containers_per_host} x {memory.container_gib} and {memory.sidecar_gib} for gcsfuse)"

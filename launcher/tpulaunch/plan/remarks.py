@@ -17,7 +17,7 @@ def remarks_on(job: TPUJob, memory: MemoryPlan) -> Iterator[str]:
         yield "spec.slice.count: multislice is documented for multi-host slices; single-host slices work, undocumented"
     if spec.worker.image is not None and "@sha256:" not in spec.worker.image:
         yield "spec.worker.image: not pinned by digest, so a restart may run other code than the start"
-    if memory.container_gib * spec.worker.containers_per_host + memory.sidecar_gib > memory.host_plan_gib:
+    if memory.container_gib + memory.sidecar_gib > memory.host_plan_gib:
         yield (
             f"spec.worker.memory_gib: above the {memory.host_plan_gib} GiB that are safe on a {shape.machine.name}; "
             "DaemonSets of the node may keep the pod from being scheduled"

@@ -18,7 +18,7 @@ def plan_storage(worker: PodSpec, memory: MemoryPlan) -> tuple[tuple[Volume, ...
     spec_directory, _, spec_file = SPEC_PATH.rpartition("/")
     volumes: list[Volume] = [
         AnnotationFile("tpulaunch-spec", spec_file, SPEC_ANNOTATION),
-        EmptyDir("tpulaunch-shm", "Memory", _gib(memory.shared_gib * worker.containers_per_host)),
+        EmptyDir("tpulaunch-shm", "Memory", _gib(memory.shared_gib)),
     ]
     mounts = [Mount("tpulaunch-spec", spec_directory, True), Mount("tpulaunch-shm", SHARED_MEMORY_PATH, False)]
     if SCRATCH_PATH not in {volume.mount_path for volume in worker.volumes}:

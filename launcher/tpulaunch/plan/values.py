@@ -138,7 +138,7 @@ class SecurityPlan:
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """One container of a pod.
+    """The container of a pod, which drives all chips of its host.
 
     Attributes:
         name: Name; the failure policy and the logs go by it.
@@ -211,7 +211,7 @@ class JobPlan:
         image_pull_secrets: Secrets for the registry.
         security: What the pod may do.
         volumes: Volumes of the pod.
-        containers: Containers of the pod.
+        container: The one container of the pod.
         remarks: What is allowed and yet worth a second look, one sentence each; not rendered.
     """
 
@@ -241,7 +241,7 @@ class JobPlan:
     image_pull_secrets: tuple[str, ...]
     security: SecurityPlan
     volumes: tuple[Volume, ...]
-    containers: tuple[ContainerPlan, ...]
+    container: ContainerPlan
     remarks: tuple[str, ...] = ()
 
     @property

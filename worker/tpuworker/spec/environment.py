@@ -67,7 +67,7 @@ def gke_environment(job: TPUJob, job_name: str, slice_index: int, host_of_slice:
         host_of_slice: 0 to hosts_per_slice-1.
     """
     shape, num_slices = job.spec.slice.shape, job.spec.slice.count
-    environment = device_plugin_environment(shape, shape.machine.chips // job.spec.worker.containers_per_host)
+    environment = device_plugin_environment(shape)
     environment[wire.ENV_COMPLETION_INDEX] = str(host_of_slice)
     if not shape.plugin_sets_worker_id:
         hosts = [host_name(job_name, slice_index, host) for host in range(shape.hosts)]

@@ -221,13 +221,6 @@ class TPUJob(StrictModel):
 
     def _disagreements_on_hardware(self) -> Iterator[PydanticCustomError]:
         shape, schedule = self.spec.slice.shape, self.spec.schedule
-        parts = [n for n in shape.generation.parts_per_host if shape.machine.chips % n == 0]
-        if self.spec.worker.containers_per_host not in parts:
-            yield refusal(
-                field="spec.worker.containers_per_host",
-                found=str(self.spec.worker.containers_per_host),
-                wanted=f"{' or '.join(map(str, parts))} on a {shape.machine.name}: its chips split no other way",
-            )
         if schedule.capacity in ("flex-start", "queued") and not shape.generation.has_workload_scheduler:
             yield refusal(
                 field="spec.schedule.capacity",

@@ -116,12 +116,10 @@ class PodSpec(StrictModel):
     service_account: ObjectName | None = None
     """Kubernetes service account, for Workload Identity."""
     memory_gib: PositiveInt | None = None
-    """Memory request and limit of each container in GiB. Default: 0.8 of the machine's RAM, less the file caches of
+    """Memory request and limit in GiB. Default: 0.8 of the machine's RAM, less the file caches of
     gcsfuse volumes."""
     shared_memory_gib: PositiveInt | None = None
     """Size of /dev/shm, counted against the memory. Default: an eighth of the memory request."""
-    containers_per_host: PositiveInt = 1
-    """Containers that share a host's chips. More than one only where the generation can split them."""
     user: NonNegativeInt = 1000
     """Numeric user and group of the process. 0 is root, for images or clusters whose devices only root may open."""
     read_only_root: bool = True

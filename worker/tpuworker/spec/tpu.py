@@ -153,7 +153,6 @@ class Generation:
         webhook_is_documented: Whether it is documented that the webhook numbers the hosts of an Indexed Job, so that a
             missing number is a fault. For TPU7x only KubeRay's webhook is public.
         has_workload_scheduler: Whether flex-start and queued capacity (Dynamic Workload Scheduler) exist for it.
-        parts_per_host: Containers that may share one host's chips; more than one only where chips can be split.
     """
 
     name: str
@@ -173,7 +172,6 @@ class Generation:
     addresses_variable: str = "TPU_WORKER_HOSTNAMES"
     webhook_is_documented: bool = True
     has_workload_scheduler: bool = True
-    parts_per_host: tuple[int, ...] = (1,)
 
     @cached_property
     def topologies(self) -> tuple[Topology, ...]:
@@ -315,7 +313,6 @@ GENERATIONS: tuple[Generation, ...] = (
         plugin_sets_single_host_id=False,
         addresses_variable="TPU_PROCESS_ADDRESSES",
         webhook_is_documented=False,
-        parts_per_host=(1, 2),
     ),
 )
 
