@@ -52,9 +52,27 @@ def load_tokenizer(data: DataSpec) -> Tokenizer:
         TokenizerError: Its file would make ids that nobody should train on.
         RetryError: The hub could not be reached, or asked to come back later.
     """
+    return _judged(data, _find(data.tokenizer))
+
+
+def tokenizer_of(data: DataSpec, opened: Any) -> Tokenizer:
+    """Judge a tokenizer that a program holds already, as :func:`load_tokenizer` judges one it has found.
+
+    Args:
+        data: The data section it has to fit.
+        opened: ``transformers.PreTrainedTokenizerFast`` or any other tokenizer of that library with a fast form.
+
+    Raises:
+        SpecError: It has no fast form, no token to pad or to end with, or a limit below ``max_length``.
+        TokenizerError: It would make ids that nobody should train on.
+    """
+    name = getattr(opened, "name_or_path", "")
+    return _judged(data, _from_opened(opened, f"{type(opened).__name__} {name}".rstrip()))
+
+
+def _judged(data: DataSpec, found: _Found) -> Tokenizer:
     from tokenizers import Tokenizer as HFTokenizer
 
-    found = _find(data.tokenizer)
     text = without_limits(found.tokenizer.to_str())
     special = find_special_tokens(found.tokenizer, found.file_texts, found.named, data.tokenizer)
     template = find_template(HFTokenizer.from_str(text))
@@ -194,25 +212,29 @@ def _from_directory(path: Path, source: str) -> _Found:
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
-    backend = getattr(auto, "backend_tokenizer", None)
+    return _from_opened(auto, source, (file.read_text(encoding="utf-8"),) if file.is_file() else ())
+
+
+def _from_opened(opened: Any, source: str, file_texts: tuple[str, ...] | None = None) -> _Found:
+    backend = getattr(opened, "backend_tokenizer", None)
     if backend is None:
         raise SpecError(
             [
                 Fault(
                     path=_PATH,
-                    found=f"{type(auto).__name__} in {source}, which runs in Python only",
+                    found=f"{type(opened).__name__} in {source}, which runs in Python only",
                     wanted="a tokenizer with a fast form (tokenizer.json)",
                     hint="convert it with transformers.convert_slow_tokenizer and save the result",
                 )
             ]
         )
-    chat = auto.chat_template
+    chat = opened.chat_template
     return _Found(
         source=source,
         tokenizer=backend,
-        file_texts=(file.read_text(encoding="utf-8"),) if file.is_file() else (),
-        named={name: str(token) for name, token in auto.special_tokens_map.items() if isinstance(token, str)},
-        model_max_length=_limit(auto.model_max_length),
+        file_texts=(backend.to_str(),) if file_texts is None else file_texts,
+        named={name: str(token) for name, token in opened.special_tokens_map.items() if isinstance(token, str)},
+        model_max_length=_limit(opened.model_max_length),
         chat_template=chat.get("default") if isinstance(chat, dict) else chat,
     )
 
