@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.launcher.builders import environment_of, plan_of, refusals_of, spec_text
-from tpulaunch.plan import job_digest, make_plan
+from tpulaunch.plan import Switches, job_digest, make_plan
 from tpulaunch.plan.values import FromField, FromSecret, Literally
 from tpuworker.spec import load_job
 
@@ -54,11 +54,14 @@ def test_explicit_multislice_variables_are_written_for_several_slices_only() -> 
     assert "MEGASCALE_SLICE_ID" not in environment_of(plan_of(schedule=explicit))
 
 
-@pytest.mark.parametrize(
-    ("backend", "name", "value"), [("torch_xla", "PJRT_DEVICE", "TPU"), ("jax", "JAX_PLATFORMS", "tpu,cpu")]
-)
-def test_a_backend_gets_its_variable(backend: str, name: str, value: str) -> None:
-    assert environment_of(plan_of(worker={"backend": backend}))[name].value == value
+def test_a_proof_alone_is_an_object_of_its_own_beside_the_job() -> None:
+    text = spec_text()
+    plan = make_plan(load_job(text), text, switches=Switches(preflight_only=True))
+    environment = environment_of(plan)
+    assert plan.name == "tiny-preflight"
+    assert environment["TPULAUNCH_PREFLIGHT_ONLY"] == Literally("TPULAUNCH_PREFLIGHT_ONLY", "1")
+    assert environment["TPULAUNCH_COORDINATOR"].value == "tiny-preflight-slice-0-0.tiny-preflight"
+    assert "TPULAUNCH_PREFLIGHT_ONLY" not in environment_of(plan_of())
 
 
 def test_a_users_variable_replaces_a_default_and_comes_once() -> None:

@@ -14,7 +14,7 @@ import typer
 from tpulaunch.errors import InputError, RenderError
 
 if TYPE_CHECKING:
-    from tpulaunch.plan import JobPlan
+    from tpulaunch.plan import JobPlan, Switches
     from tpuworker.spec import TPUJob
 
 #: More than this is no spec; reading on would only fill the memory.
@@ -85,15 +85,20 @@ def read_source(path: str) -> Source:
     return Source(where, text, load_job(text, where))
 
 
-def plan_source(source: Source, namespace: str | None = None) -> tuple[JobPlan, str]:
+def plan_source(source: Source, namespace: str | None = None, switches: Switches | None = None) -> tuple[JobPlan, str]:
     """Return the plan of a job and its manifest, proved to say what the plan says.
+
+    Args:
+        source: The spec.
+        namespace: Goes before the spec's own.
+        switches: What this run is for beside the spec.
 
     Raises:
         SpecError: The job cannot run on a cluster.
         RenderError: The manifest contradicts the plan.
     """
     from tpulaunch.cli.output import installed_version
-    from tpulaunch.plan import make_plan
+    from tpulaunch.plan import Switches, make_plan
 
     plan = make_plan(
         source.job,
@@ -102,6 +107,7 @@ def plan_source(source: Source, namespace: str | None = None) -> tuple[JobPlan, 
         namespace=namespace,
         login=login_name(),
         version=installed_version(),
+        switches=switches or Switches(),
     )
     return plan, proved_manifest(plan)
 

@@ -1,19 +1,44 @@
-"""The variables of a worker container: who it is, where all meet, what its backend needs, what the user adds."""
+"""The variables of a worker container: who it is, where all meet, what this run is for, what the user adds.
+
+Nothing here is of a backend: each sets what its library needs before it loads it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tpulaunch.names import coordinator_host
 from tpulaunch.plan.storage import SCRATCH_PATH
 from tpulaunch.plan.values import FromField, FromSecret, Literally, Variable
 from tpuworker.spec import wire
 from tpuworker.spec.job import TPUJob
-from tpuworker.spec.pod import BACKEND_ENV
 
 #: Labels that JobSet puts on every pod.
 _JOB_INDEX = "metadata.labels['jobset.sigs.k8s.io/job-index']"
 _RESTART_ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What a run is for, beside the spec.
+
+    Attributes:
+        preflight_only: End after the proof, without a training step.
+        accept_changed_data: Resume although files, tokenizer or layout changed since the last checkpoint.
+    """
+
+    preflight_only: bool = False
+    accept_changed_data: bool = False
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that turn on what is on."""
+        chosen = {
+            wire.ENV_PREFLIGHT_ONLY: self.preflight_only,
+            wire.ENV_ACCEPT_CHANGED_DATA: self.accept_changed_data,
+        }
+        return {name: "1" for name, is_on in chosen.items() if is_on}
+
 
 _IDENTITY = (
     FromField(wire.ENV_SLICE_INDEX, _JOB_INDEX),
@@ -33,15 +58,15 @@ _DEFAULTS = {
 }
 
 
-def plan_environment(job: TPUJob, name: str) -> tuple[Variable, ...]:
+def plan_environment(job: TPUJob, name: str, switches: Switches) -> tuple[Variable, ...]:
     """Return the variables of each container, ours first: none of the user's can be one of the platform's."""
     train = job.spec.train
-    defaults = {**_DEFAULTS, **BACKEND_ENV[job.spec.worker.backend]}
-    kept = {key: value for key, value in defaults.items() if key not in train.env and key not in train.secrets}
+    kept = {key: value for key, value in _DEFAULTS.items() if key not in train.env and key not in train.secrets}
     return (
         *_IDENTITY,
         Literally(wire.ENV_COORDINATOR, coordinator_host(name)),
         *_multislice(job, name),
+        *_literals(switches.variables()),
         *_literals(kept),
         *_literals(train.env),
         *(FromSecret(key, ref.secret, ref.key) for key, ref in train.secrets.items()),

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from tpulaunch.names import default_name, judge_name
 from tpulaunch.plan.capacity import NODE_POOL_LABEL, Capacity, plan_capacity
-from tpulaunch.plan.environment import plan_environment
+from tpulaunch.plan.environment import Switches, plan_environment
 from tpulaunch.plan.failure import JOBSET_RULES, pod_rules
 from tpulaunch.plan.memory import judge_memory, plan_memory
 from tpulaunch.plan.remarks import remarks_on
 from tpulaunch.plan.storage import fuse_annotations, plan_storage
-from tpulaunch.plan.values import ContainerPlan, JobPlan, Mount, Pairs, Port, SecurityPlan
+from tpulaunch.plan.values import ContainerPlan, JobPlan, Mount, Pairs, Port, SecurityPlan, Variable
 from tpuworker.errors import Fault, SpecError
 from tpuworker.spec import wire
 from tpuworker.spec.document import parse_document
@@ -31,6 +31,9 @@ EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 #: Kubernetes' limit on all annotations of an object.
 _ANNOTATIONS_LIMIT_BYTES = 256 * 1024
 _COMMAND = ("tpuworker",)
+_NO_SWITCHES = Switches()
+#: What the name of a proof without training ends with, so that it can stand beside the job itself.
+_PREFLIGHT_SUFFIX = "-preflight"
 
 
 def make_plan(
@@ -41,6 +44,7 @@ def make_plan(
     namespace: str | None = None,
     login: str | None = None,
     version: str | None = None,
+    switches: Switches = _NO_SWITCHES,
 ) -> JobPlan:
     """Return the plan of a job: a pure function of its arguments.
 
@@ -51,11 +55,12 @@ def make_plan(
         namespace: Overrides the spec's namespace.
         login: Login name for the name of a job that has none in its spec; None where the system knows none.
         version: Version of tpulaunch, noted in an annotation.
+        switches: What this run is for; a proof alone is an object of its own beside the job.
 
     Raises:
         SpecError: The job is valid and yet cannot run on a cluster: every reason, with its line.
     """
-    plan, faults = draft_plan(job, spec_text, namespace=namespace, login=login, version=version)
+    plan, faults = draft_plan(job, spec_text, namespace=namespace, login=login, version=version, switches=switches)
     if faults:
         raise SpecError(with_lines(faults, spec_text), where)
     return plan
@@ -68,14 +73,16 @@ def draft_plan(
     namespace: str | None = None,
     login: str | None = None,
     version: str | None = None,
+    switches: Switches = _NO_SWITCHES,
 ) -> tuple[JobPlan, tuple[Fault, ...]]:
     """Return the plan together with what is wrong with it, for callers that judge some faults more mildly."""
     spec, slices = job.spec, job.spec.slice
     digest = job_digest(job)
     name = job.metadata.name or default_name(login, digest, slices.count, slices.hosts_per_slice)
+    name += _PREFLIGHT_SUFFIX if switches.preflight_only else ""
     capacity, memory = plan_capacity(job), plan_memory(job)
     volumes, mounts = plan_storage(spec.worker, memory)
-    container = _container(job, name, f"{memory.container_gib}Gi", mounts)
+    container = _container(job, plan_environment(job, name, switches), f"{memory.container_gib}Gi", mounts)
     labels = _labels(job, name, digest)
     plan = JobPlan(
         name=name,
@@ -145,14 +152,14 @@ def _judge(job: TPUJob, plan: JobPlan) -> Iterator[Fault]:
         yield Fault("metadata.annotations", f"{annotations} bytes", f"at most {_ANNOTATIONS_LIMIT_BYTES}")
 
 
-def _container(job: TPUJob, name: str, memory: str, mounts: tuple[Mount, ...]) -> ContainerPlan:
+def _container(job: TPUJob, env: tuple[Variable, ...], memory: str, mounts: tuple[Mount, ...]) -> ContainerPlan:
     return ContainerPlan(
         name=wire.CONTAINER,
         image=job.spec.worker.image or "",
         command=_COMMAND,
         chips=job.spec.slice.shape.machine.chips,
         memory=memory,
-        env=plan_environment(job, name),
+        env=env,
         ports=_ports(job),
         mounts=mounts,
     )

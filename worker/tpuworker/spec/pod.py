@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -13,14 +12,6 @@ from tpuworker.spec.wire import SPEC_PATH
 from tpuworker.strict import NonNegativeInt, PositiveInt, StrictModel, refusal
 
 Backend = Literal["torch_xla", "jax"]
-
-#: Variables that a backend needs on a TPU before its library is loaded. JAX would otherwise fall back to the CPU
-#: in silence when a TPU does not start.
-BACKEND_ENV: Mapping[Backend, Mapping[str, str]] = {
-    "torch_xla": {"PJRT_DEVICE": "TPU"},
-    "jax": {"JAX_PLATFORMS": "tpu,cpu"},
-}
-
 
 _TAKEN_PATHS = {
     "/dev/shm": "its size is spec.worker.shared_memory_gib",
