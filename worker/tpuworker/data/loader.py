@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Protocol, Self
 
@@ -21,6 +21,7 @@ from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, UnitReader
 from tpuworker.data.sequence import Sequence
 from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
+from tpuworker.formats import Format
 from tpuworker.spec.job import TPUJob
 from tpuworker.storage import Storage
 
@@ -61,6 +62,7 @@ class Loader:
         threads: Pipeline calls at the same time; tokenizers let go of the interpreter lock.
         budget_bytes: Decoded bytes of units kept in RAM.
         accept_changed_data: Resume although files, tokenizer or layout changed.
+        formats: Further formats by name, for an index over rows that a program holds itself.
 
     Raises:
         InputError: The data cannot fill one batch, or the hosts cannot share the lanes.
@@ -80,6 +82,7 @@ class Loader:
         threads: int = _THREADS,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         accept_changed_data: bool = False,
+        formats: Mapping[str, Format] | None = None,
     ) -> None:
         self.plan: DataPlan = make_data_plan(job, index, start)
         now = Cursor.start(self.plan, {**index.fingerprints, **pipeline.fingerprint})
@@ -96,7 +99,7 @@ class Loader:
         self._bad: Counter[str] = Counter()
         self._ready: list[HostBatch] = []
         self._error: BaseException | None = None
-        reader = UnitReader(index, storage or Storage(), self.counters, budget_bytes=budget_bytes)
+        reader = UnitReader(index, storage or Storage(), self.counters, budget_bytes=budget_bytes, formats=formats)
         making = RowMaking(
             job=job,
             plan=self.plan,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +80,7 @@ class UnitReader:
         counters: Where work is counted.
         budget_bytes: Decoded bytes kept in RAM.
         threads: Units decoded at the same time.
+        formats: Further formats by name, for rows that a program holds itself.
     """
 
     def __init__(
@@ -90,12 +91,13 @@ class UnitReader:
         *,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         threads: int = _THREADS,
+        formats: Mapping[str, Format] | None = None,
     ) -> None:
         self._index = index
         self._storage = storage
         self._counters = counters
         self._budget_bytes = budget_bytes
-        self._formats: dict[str, Format] = {name: kind() for name, kind in FORMATS.items()}
+        self._formats: dict[str, Format] = {name: kind() for name, kind in FORMATS.items()} | dict(formats or {})
         self._types = [source.schema for source in index.sources]
         self._units: OrderedDict[UnitKey, _Unit] = OrderedDict()
         self._coming: dict[UnitKey, Future[_Unit]] = {}
