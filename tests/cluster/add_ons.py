@@ -19,48 +19,54 @@ from ruamel.yaml import YAML
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.control_plane import Site, free_ports, wait
 
-HERE = Path(__file__).parent
+POLICIES = Path(__file__).parent / "policies"
 # The only kinds Kueue is to admit or guard here; its other webhooks would wait for CRDs that are not installed.
 _KUEUE_WEBHOOKS = ("jobset", "workload", "clusterqueue", "cohort", "resourceflavor")
 
 
-def documents(path: Path) -> list[Object]:
-    """The YAML documents of a file as plain dicts."""
-    yaml = YAML(typ="safe", pure=False)
-    return [document for document in yaml.load_all(path.read_text()) if document]
+def _policies() -> list[Object]:
+    yaml = YAML(typ="safe")
+    return [document for path in sorted(POLICIES.glob("*.yaml")) for document in yaml.load_all(path.read_text())]
+
+
+def _read(path: Path) -> list[Object]:
+    found: list[Object] = json.loads(path.read_text())
+    return found
 
 
 def install(site: Site, api: Api, manifests: dict[str, Path], kubeconfig: Path) -> None:
     """Starts the add-ons and returns when each serves."""
     ports = dict(zip(("jobset", "jobset-health", "kueue", "kueue-health"), free_ports(4), strict=True))
-    _apply_all(api, _definitions(manifests, _client_config(site, ports["kueue"], "/convert")))
+    _create_all(api, _policies())
+    definitions = _definitions(manifests, _client_config(site, ports["kueue"], "/convert"))
+    _create_all(api, definitions)
+    # A controller that starts before its kinds are served gives up.
+    wait(lambda: all(_is_served(api, each) for each in definitions), "the API of JobSet and Kueue", site, {})
     processes = {
         "jobset": _start_jobset(site, kubeconfig, ports),
         "kueue": _start_kueue(site, kubeconfig, ports),
         "coredns": _start_coredns(site, kubeconfig),
     }
-    for policy in sorted(HERE.glob("policies/*.yaml")):
-        _apply_all(api, documents(policy))
     for name in ("jobset", "kueue"):
         wait(lambda name=name: _is_healthy(ports[f"{name}-health"]), name, site, processes)  # type: ignore[misc]
     # Only now: before its server runs, a webhook refuses what it is asked about.
-    _apply_all(api, _webhooks(site, manifests, ports))
+    _create_all(api, _webhooks(site, manifests, ports))
     wait(lambda: _webhook_answers(api), "the webhook of jobset", site, processes)
     wait(lambda: injects(api), "the policy that stands for GKE's webhook", site, processes)
 
 
-def _apply_all(api: Api, wanted: Iterable[Object]) -> None:
+def _create_all(api: Api, wanted: Iterable[Object]) -> None:
     with ThreadPoolExecutor(4) as workers:
-        list(workers.map(api.apply, wanted))
+        list(workers.map(api.create, wanted))
 
 
 def _definitions(manifests: dict[str, Path], conversion: Object) -> list[Object]:
     found = []
     for part in ("jobset", "kueue"):
         patches = manifests[part] / "patches"
-        converted = {documents(patch)[0]["metadata"]["name"] for patch in patches.glob("*.yaml")}
-        for path in sorted((manifests[part] / "bases").glob("*.yaml")):
-            [definition] = documents(path)
+        converted = {_read(patch)[0]["metadata"]["name"] for patch in patches.glob("*.json")}
+        for path in sorted((manifests[part] / "bases").glob("*.json")):
+            [definition] = _read(path)
             if definition["metadata"]["name"] in converted:
                 definition["spec"]["conversion"] = {
                     "strategy": "Webhook",
@@ -73,7 +79,7 @@ def _definitions(manifests: dict[str, Path], conversion: Object) -> list[Object]
 def _webhooks(site: Site, manifests: dict[str, Path], ports: dict[str, int]) -> list[Object]:
     found = []
     for part in ("jobset", "kueue"):
-        for configuration in documents(manifests[part] / "webhook" / "manifests.yaml"):
+        for configuration in _read(manifests[part] / "webhook" / "manifests.json"):
             kept = []
             for webhook in configuration["webhooks"]:
                 path = webhook["clientConfig"]["service"]["path"]
@@ -103,6 +109,16 @@ def _serving_certificates(site: Site, name: str) -> Path:
     (directory / "tls.crt").write_bytes(pair.certificate.read_bytes())
     (directory / "tls.key").write_bytes(pair.key.read_bytes())
     return directory
+
+
+def _is_served(api: Api, definition: Object) -> bool:
+    spec = definition["spec"]
+    [stored] = [each["name"] for each in spec["versions"] if each["storage"]]
+    try:
+        served = api.request("GET", f"/apis/{spec['group']}/{stored}")
+    except ApiError:
+        return False
+    return any(each["name"] == spec["names"]["plural"] for each in served["resources"])
 
 
 def _start_jobset(site: Site, kubeconfig: Path, ports: dict[str, int]) -> subprocess.Popen[bytes]:

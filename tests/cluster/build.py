@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.cluster.errors import ClusterError
+from ruamel.yaml import YAML
+
+from tests.cluster.errors import ClusterError, UnfitHostError
 
 MODULES = Path(__file__).parent / "modules"
+_UNUSED_SECONDS = 14 * 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ def build() -> Built:
 def _build_part(part: Part) -> Path:
     go = shutil.which("go")
     if go is None:
-        raise ClusterError(
+        raise UnfitHostError(
             "the test cluster is built from Go modules, and there is no `go` on PATH; install Go 1.26 or newer"
         )
     command = [go, "build", "-trimpath", "-ldflags", _linker_flags(part)]
@@ -138,9 +144,7 @@ def _build_part(part: Part) -> Path:
                 _copy_manifests(part, go, source, Path(scratch) / "manifests")
                 Path(scratch).rename(place)
                 Path(scratch).mkdir()  # what TemporaryDirectory removes
-            for old in cache_dir().glob(f"{part.name}-*"):
-                if old != place:
-                    shutil.rmtree(old, ignore_errors=True)
+    forget_unused(f"{part.name}-*", place)
     return place
 
 
@@ -160,6 +164,8 @@ def _key(source: Path, part: Part, flags: list[str], go: str) -> str:
     for path in sorted(source.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update(repr((flags, part.binaries, part.manifests)).encode())
+    if part.manifests:
+        digest.update(b"manifests as JSON without prose")
     digest.update(subprocess.run([go, "version"], check=True, capture_output=True).stdout)
     return digest.hexdigest()[:16]
 
@@ -182,7 +188,26 @@ def _copy_manifests(part: Part, go: str, source: Path, target: Path) -> None:
     for pattern in part.manifests:
         for path in module.glob(pattern):
             (target / path.parent.name).mkdir(exist_ok=True)
-            shutil.copyfile(path, target / path.parent.name / path.name)
+            # As JSON: reading half a megabyte of YAML takes seconds, and a warm start does it every time.
+            documents = [_terse(document) for document in YAML(typ="safe").load_all(path.read_text()) if document]
+            (target / path.parent.name / f"{path.stem}.json").write_text(json.dumps(documents))
+
+
+def _terse(value: Any) -> Any:
+    # The prose is most of a CRD's schema, and the API server works through it again and again while it starts.
+    if isinstance(value, dict):
+        return {
+            key: _terse(each) for key, each in value.items() if not (key == "description" and isinstance(each, str))
+        }
+    return [_terse(each) for each in value] if isinstance(value, list) else value
+
+
+def forget_unused(pattern: str, in_use: Path) -> None:
+    """Removes cache entries nobody has used for two weeks; younger ones may belong to a cluster that still runs."""
+    os.utime(in_use)
+    for old in cache_dir().glob(pattern):
+        if old != in_use and time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
+            shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.cluster import add_ons, fake_nodes, node, state
+from tests.cluster import add_ons, fake_nodes, kueue, node, state
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.build import Built, build
 from tests.cluster.control_plane import Site, start_api_server, start_controllers
@@ -67,6 +67,17 @@ class Cluster(ABC):
             return str(moment)
 
         return sorted(self.list("Event", namespace), key=when)
+
+    def make_queue(self, namespace: str, name: str = "tpu", chips: int = 1024) -> str:
+        """Makes a Kueue LocalQueue in the namespace with a quota of `chips` per generation, and returns its name."""
+        for document in (*kueue.flavors(), *kueue.queues(namespace, name, chips)):
+            self.apply(document)
+        self.wait_for("LocalQueue", name, namespace, condition="Active")
+        return name
+
+    def can_confirm(self, node: str) -> bool:
+        """Whether the node's kubelet is expected to say that a pod has stopped."""
+        return True
 
     def evict(self, pod: str, namespace: str) -> None:
         """Evicts a pod through the eviction API, as a drain does."""
@@ -225,6 +236,11 @@ class OwnCluster(Cluster):
         """All nodes by name; one that is powered off has no machine."""
         return dict(self._state.nodes)
 
+    def can_confirm(self, node: str) -> bool:
+        """Whether a kubelet (or the one that plays it) is there to say that a pod has stopped."""
+        known = self._state.nodes.get(node)
+        return known is not None and (known.machine is not None or not known.pool.real)
+
     def add_nodes(self, pools: Sequence[Pool]) -> list[str]:
         """Adds the nodes of these pools and returns their names once they are ready, with their chips."""
         taken = {each.number for each in self._state.nodes.values()}
@@ -275,6 +291,9 @@ class OwnCluster(Cluster):
         if self._state.nodes[name].machine is not None:
             self.kill_node(name)
         self.delete("Node", name)
+        # Nobody is left to confirm that they have stopped.
+        for pod in self.list("Pod", fields=f"spec.nodeName={name}"):
+            self.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace_seconds=0)
         rest = {key: each for key, each in self._state.nodes.items() if key != name}
         self._state = dataclasses.replace(self._state, nodes=rest)
         self._state.save(self.directory)

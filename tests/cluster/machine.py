@@ -8,7 +8,6 @@ undone. Machines nest; the cluster is one machine, and each node is a machine in
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -21,7 +20,6 @@ from typing import Literal
 from tests.cluster.errors import ClusterError
 
 Namespace = Literal["pid", "mount", "net", "uts", "ipc"]
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,7 @@ class Machine:
         """
         ready = "echo ready; exec sleep infinity >/dev/null"
         command = [
+            *(["setpriv", "--pdeathsig=KILL"] if dies_with_caller else []),
             *(inside.enter() if inside else []),
             "unshare", "--fork", "--kill-child=SIGKILL", "--mount-proc", *(f"--{kind}" for kind in namespaces),
             "tini", "-s", "--", "sh", "-c", ready,
@@ -60,7 +59,6 @@ class Machine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_die_with_parent if dies_with_caller else None,
         )
         assert process.stdout is not None
         assert process.stderr is not None
@@ -89,7 +87,7 @@ class Machine:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={"PATH": os.environ["PATH"], **(environment or {})},
+                env={"PATH": os.environ["PATH"], "HOME": "/root", "USER": "root", **(environment or {})},
                 start_new_session=True,
             )
         _FOREGROUND.append(process)
@@ -181,7 +179,3 @@ def _only_child(pid: int) -> int:
     if len(children) != 1:
         raise ClusterError(f"process {pid} ({_command(pid)}) should have one child and has {len(children)}")
     return int(children[0])
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -73,8 +73,8 @@ def plug_in_node(switch: Machine, node: Machine, network: Network, number: int) 
 
 
 def silence(switch: Machine, number: int) -> None:
-    """Takes a node off the network without a word to its peers, as a lost host does."""
-    switch.run("ip", "link", "set", f"port{number}", "down")
+    """Pulls a node's plug: its peers hear nothing more, not even that their connections are closed."""
+    switch.run("ip", "link", "delete", f"port{number}")
 
 
 def _free_subnet() -> str:
