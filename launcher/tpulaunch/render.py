@@ -12,7 +12,6 @@ from jinja2 import BaseLoader, Environment, StrictUndefined, Template
 
 from tpulaunch.plan import JobPlan
 
-_TEMPLATE = "jobset.yaml.j2"
 #: Characters that YAML does not allow to stand for themselves, or takes for line ends, outside ASCII's controls.
 _ESCAPED = {"\x7f", "\x85", "\u2028", "\u2029", "\ufeff", "\ufffe", "\uffff"}
 
@@ -32,7 +31,7 @@ def render(plan: JobPlan) -> str:
 
     The same plan gives the same text. :func:`tpulaunch.check.check` proves that the text says what the plan says.
     """
-    return _template().render(plan=plan)
+    return template("jobset.yaml.j2").render(plan=plan)
 
 
 def scalar(value: object) -> Scalar:
@@ -112,7 +111,8 @@ def _only_scalars(value: Any) -> Any:
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """Return a template of ``manifests/``, which refuses whatever is undefined, None or passed no filter."""
     environment = Environment(
         loader=BaseLoader(),
         undefined=StrictUndefined,
@@ -123,5 +123,5 @@ def _template() -> Template:
         keep_trailing_newline=True,
     )
     environment.filters.update(scalar=scalar, quantity=quantity, key=key, text=text)
-    source = resources.files("tpulaunch").joinpath("manifests", _TEMPLATE).read_text(encoding="utf-8")
+    source = resources.files("tpulaunch").joinpath("manifests", name).read_text(encoding="utf-8")
     return environment.from_string(source)

@@ -21,7 +21,7 @@ from tpulaunch.errors import Problem
 from tpulaunch.plan import make_plan
 from tpulaunch.plan.environment import without_expansion
 from tpulaunch.plan.values import JobPlan, Literally
-from tpulaunch.render import key, quantity, render, scalar, text
+from tpulaunch.render import key, quantity, render, scalar, template, text
 from tpuworker.spec import load_job
 
 #: Any text but halves of characters, which are no text.
@@ -147,18 +147,14 @@ def test_a_template_cannot_print_what_is_no_scalar(value: object) -> None:
 
 @pytest.mark.parametrize("source", ["{{ plan.name }}", "{{ 1 }}", "{{ none }}"])
 def test_a_template_cannot_print_what_no_filter_made(source: str) -> None:
-    from tpulaunch.render import _template
-
     with pytest.raises(TypeError, match="what a filter made"):
-        _template().environment.from_string(source).render(plan=plan_of())
+        template("jobset.yaml.j2").environment.from_string(source).render(plan=plan_of())
 
 
 def test_a_template_cannot_use_what_the_plan_does_not_decide() -> None:
-    from tpulaunch.render import _template
-
     for source in ("{{ plan.no_such_field | scalar }}", "{% for x in plan.no_such_field %}{% endfor %}"):
         with pytest.raises((UndefinedError, TypeError)):
-            _template().environment.from_string(source).render(plan=plan_of())
+            template("jobset.yaml.j2").environment.from_string(source).render(plan=plan_of())
 
 
 def test_numbers_are_numbers_and_quantities_are_text() -> None:

@@ -316,6 +316,10 @@ GENERATIONS: tuple[Generation, ...] = (
     ),
 )
 
+#: What a first spec asks for: a generation with public machines that both backends run on, and its smallest slice of
+#: several hosts that needs no choice of machine.
+STARTER_GENERATION, STARTER_TOPOLOGY = "v6e", "4x4"
+
 #: Labels that look like a choice and are none, each with what to write instead.
 REFUSED_LABELS = MappingProxyType(
     {
