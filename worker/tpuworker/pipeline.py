@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpuworker.layout import pad
+from tpuworker.layout import pack, pad
+from tpuworker.layout.pieces import Pieces, pack_window
 from tpuworker.layout.rows import RowBuffers, Rows
 from tpuworker.spec.data import DataSpec
 from tpuworker.tasks.task import Task, task_for
 from tpuworker.tokens.documents import Documents
-from tpuworker.tokens.engine import Engine, Int32s
+from tpuworker.tokens.engine import Engine, Int32s, Int64s
 from tpuworker.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ class Pipeline:
     """What the loader calls: ``encode`` for many records at once, ``rows`` for each batch; ``batch`` does both.
 
     Engines are a quarter faster on a thousand documents a call than on a few dozen, so a loader reads ahead, calls
-    ``encode`` for several batches, and cuts the documents with ``Documents.select``.
+    ``encode`` for several batches, and cuts the documents with
+    ``Documents.select``. Packed documents go through ``plan`` and ``packed``.
 
     Attributes:
         data: The job's data section.
@@ -65,7 +67,10 @@ class Pipeline:
         return self.task.encode(column)
 
     def rows(self, documents: Documents) -> Rows:
-        """Return one padded batch of at most as many documents as it has rows; the rest of its rows carry no loss."""
+        """Return one padded batch of at most as many documents as it has rows; the rest of its rows carry no loss.
+
+        Under ``layout: pad`` only; the rows of packed documents need a plan, see :meth:`packed`.
+        """
         return pad.pad_rows(
             documents,
             self.buffers.take(),
@@ -74,8 +79,37 @@ class Pipeline:
             pad_labels=self.data.pad_labels,
         )
 
+    def plan(self, lengths: Int64s) -> Pieces:
+        """Return which part of which document stands in which row: a pure function of one window of lengths.
+
+        Args:
+            lengths: int64 [documents]: ``Documents.lengths`` of one window of one lane.
+        """
+        return pack_window(
+            lengths,
+            self.data.max_length,
+            overflow=self.data.packing.overflow,
+            truncation_side=self.data.truncation_side,
+        )
+
+    def packed(self, documents: Documents, pieces: Pieces) -> Rows:
+        """Return one packed batch: ``input_ids``, ``labels``, ``segment_ids``, ``position_ids``.
+
+        Args:
+            documents: Those whose lengths were planned.
+            pieces: At most as many rows of the plan as the batch has (``Pieces.select``).
+        """
+        return pack.pack_rows(
+            documents,
+            pieces,
+            self.buffers.take(),
+            pad_id=self.tokenizer.pad_id,
+            truncation_side=self.data.truncation_side,
+            pad_labels=self.data.pad_labels,
+        )
+
     def batch(self, column: pa.Array | pa.ChunkedArray) -> dict[str, Int32s]:
-        """Return the arrays of one batch: ``input_ids``, ``attention_mask``, ``labels``, int32 [rows, max_length].
+        """Return the arrays of one padded batch: ``input_ids``, ``attention_mask``, ``labels``, int32 [rows, max_length].
 
         Args:
             column: At most as many records as the batch has rows.
@@ -100,5 +134,5 @@ def make_pipeline(data: DataSpec, tokenizer: Tokenizer, engine: Engine, num_rows
         tokenizer=tokenizer,
         task=task_for(data, tokenizer, engine),
         engine=f"{engine.name} {engine.version}",
-        buffers=RowBuffers(pad.ARRAYS, num_rows, data.max_length),
+        buffers=RowBuffers(pack.ARRAYS if data.layout == "pack" else pad.ARRAYS, num_rows, data.max_length),
     )

@@ -64,7 +64,7 @@ def pad_rows(
     has_document[:num_documents] = whole > 0
 
     # [rows, max_length]: copy a window of each document, then put back what is not its own.
-    is_token = np.arange(max_length) < filled[:, None]
+    is_token = np.arange(max_length, dtype=np.int32) < filled.astype(np.int32)[:, None]
     gather_windows(documents.ids, begins, ids[:num_documents, len(prefix) :])
     ids[:, : len(prefix)] = prefix
     closed = np.flatnonzero(has_document[:num_documents] & keeps_suffix)
@@ -72,7 +72,7 @@ def pad_rows(
         ids[closed, filled[closed] - len(suffix) + place] = token
     np.copyto(ids, pad_id, where=~is_token)
 
-    attention[...] = is_token
+    np.copyto(attention, is_token)
     attention[~has_document, 0] = 1
 
     if documents.trainable is None:
@@ -94,7 +94,7 @@ def pad_rows(
             tokenised=tokenised,
             delivered=delivered,
             cut=tokenised - delivered,
-            trainable=int(np.count_nonzero(has_label & is_token)),
+            trainable=delivered if documents.trainable is None else int(np.count_nonzero(has_label & is_token)),
             slots=num_rows * max_length,
         ),
     )
@@ -111,16 +111,23 @@ def gather_windows(source: npt.NDArray[Any], begins: Int64s, out: npt.NDArray[An
         out: [rows, width].
     """
     width = out.shape[1]
-    if len(source) < 2 * width or not len(begins):
+    last = len(source) - width
+    if last < 0 or not len(begins):
         padded = np.zeros(len(source) + width, source.dtype)
         padded[: len(source)] = source
-        out[...] = np.lib.stride_tricks.sliding_window_view(padded, width)[begins]
+        out[...] = _windows(padded, width)[begins]
         return
-    last = len(source) - width
-    out[...] = np.lib.stride_tricks.sliding_window_view(source, width)[np.minimum(begins, last)]
+    out[...] = _windows(source, width)[np.minimum(begins, last)]
     # The few windows that reach over the end are taken from a copy of the tail that has room behind it.
     over = np.flatnonzero(begins > last)
     if len(over):
         tail = np.zeros(2 * width, source.dtype)
         tail[:width] = source[last:]
-        out[over] = np.lib.stride_tricks.sliding_window_view(tail, width)[begins[over] - last]
+        out[over] = _windows(tail, width)[begins[over] - last]
+
+
+def _windows(source: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
+    """[len(source) - width + 1, width]: a view of all windows. (sliding_window_view is the same, 30 us slower.)"""
+    (step,) = source.strides
+    shape = (len(source) - width + 1, width)
+    return np.lib.stride_tricks.as_strided(source, shape, (step, step), writeable=False)

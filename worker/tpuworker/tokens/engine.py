@@ -49,7 +49,7 @@ class Engine(Protocol):
 
     An engine adds no special tokens of the template (BOS, EOS, [CLS]): they are the same for every text, so the
     layout adds them. Added tokens that stand in the text are recognised as the reference does. ``encode`` may be
-    called from any one thread at a time; it releases the GIL while it works.
+    called from several threads at once; it releases the GIL while it works.
     """
 
     @property

@@ -143,7 +143,10 @@ class ProvenEngine:
             )
         if self._strict:
             raise mismatch_error(self.verdict, mismatch)
-        self._engine = None
+        with self._lock:
+            is_first, self._engine = self._engine is not None, None
+        if not is_first:
+            return  # another thread met it in the meantime
         _log.warning(
             "TokenizerMismatch: %s %s: %s; texts up to number %d were made by it, the reference goes on from here",
             engine.name, engine.version, mismatch.describe(), self._counters.texts,

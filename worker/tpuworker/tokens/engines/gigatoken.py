@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -37,6 +38,7 @@ class GigatokenEngine:
         # None lets it notice a forked child, where its pool would hang; True would not.
         self._parallel = None if num_threads > 1 else False
         self._encoded_bytes = 0
+        self._lock = threading.Lock()
         try:
             self._tokenizer: Any = self._make(tokenizer_json)
         except Exception as error:  # what it cannot read it says with ValueError or a bare Exception
@@ -49,12 +51,13 @@ class GigatokenEngine:
         strings, num_bytes = _as_awkward(texts)
         if len(strings) == 0:
             return Encoded(np.zeros(0, np.int32), np.zeros(1, np.int64))
-        if self._encoded_bytes > RECYCLE_AFTER_BYTES:
-            self._tokenizer = None  # gone before the next one comes
-            self._tokenizer = self._make(self._json)
-            self._encoded_bytes = 0
-        self._encoded_bytes += num_bytes
-        layout = ak.to_layout(self._tokenizer.encode_batch(strings, parallel=self._parallel))
+        with self._lock:
+            if self._encoded_bytes > RECYCLE_AFTER_BYTES:
+                self._tokenizer = self._make(self._json)
+                self._encoded_bytes = 0
+            self._encoded_bytes += num_bytes
+            tokenizer = self._tokenizer  # another thread may replace it meanwhile
+        layout = ak.to_layout(tokenizer.encode_batch(strings, parallel=self._parallel))
         return Encoded(layout.content.data.view(np.int32), layout.offsets.data.astype(np.int64, copy=False))
 
 
