@@ -37,6 +37,25 @@ TERMINATION_LOG = "/dev/termination-log"
 #: Most bytes the kubelet keeps of a termination message.
 TERMINATION_LIMIT_BYTES = 4096
 
+#: ``json`` (default) or ``text``: how the worker writes its log. Set by people.
+ENV_LOG = "TPULAUNCH_LOG"
+#: Port of the worker's own metrics, 0 for none. Set by ``tpulaunch run``; default: PORT_WORKER_METRICS.
+ENV_METRICS_PORT = "TPULAUNCH_METRICS_PORT"
+#: Directory for the verdict and the report of a run. Set by ``tpulaunch run``; default: ``tpulaunch`` among temporary
+#: files, which the kubelet ends with the pod.
+ENV_STATE_DIR = "TPULAUNCH_STATE_DIR"
+#: ``1``: end after the proof. Set by ``tpulaunch preflight``.
+ENV_PREFLIGHT_ONLY = "TPULAUNCH_PREFLIGHT_ONLY"
+#: ``1``: resume although files, tokenizer or layout changed. Set by ``tpulaunch run --accept-changed-data``.
+ENV_ACCEPT_CHANGED_DATA = "TPULAUNCH_ACCEPT_CHANGED_DATA"
+#: ``TPU`` or ``CPU``: what every backend opens. Default: TPU where the device plugin has left its mark.
+ENV_PJRT_DEVICE = "PJRT_DEVICE"
+
+#: Values of the field ``event`` of a log line. Written by the worker, read by status, logs and ``tpulaunch run``.
+EVENT_PREFLIGHT = "preflight"
+EVENT_PROGRESS = "progress"
+EVENT_END = "end"
+
 #: Second witnesses. Set by GKE's webhook or the device plugin, never by the launcher.
 ENV_TPU_WORKER_ID = "TPU_WORKER_ID"
 ENV_TPU_WORKER_HOSTNAMES = "TPU_WORKER_HOSTNAMES"

@@ -1,0 +1,5 @@
+"""``python -m tpuworker`` is the worker."""
+
+from tpuworker.main import run
+
+run()
