@@ -1,0 +1,250 @@
+"""torch loaders: batches of one shape, the same number on every rank, resumable at any of them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from torch.utils.data import DataLoader
+
+from tpuworker.api.feed import Feed
+from tpuworker.api.recipe import Indexed, Recipe, Streamed
+from tpuworker.api.refusals import in_arguments, refuse
+from tpuworker.api.streaming import StreamingDataset, tokens_recipe
+from tpuworker.api.tensors import Tensors, to_long
+from tpuworker.api.text import text_recipe, usable_max_length
+from tpuworker.api.token_stream import ARRAYS, TokenStream
+from tpuworker.api.training_datasets import PretrainDataset
+from tpuworker.api.world import World, find_world
+
+
+class BatchLoader(DataLoader[Tensors]):  # type: ignore[misc]
+    """What the loader functions return: a ``DataLoader`` whose batches come from the engine's threads.
+
+    ``batch_size``, ``drop_last`` (True), ``pin_memory`` (False) and ``num_workers`` read as those of any loader; there
+    are never worker processes. An exception anywhere in it is raised in the loop. It follows the protocol of
+    torchdata's ``StatefulDataLoader``: ``state_dict`` after a batch, ``load_state_dict`` in a new process, and the loop
+    goes on with the next batch, also on another number of ranks with the same global batch.
+
+    Args:
+        dataset: The dataset as the caller has it, for ``loader.dataset``.
+        feed: What makes the batches.
+        num_workers: Threads that were asked for.
+    """
+
+    def __init__(self, dataset: Any, feed: Feed, num_workers: int) -> None:
+        super().__init__(dataset, batch_size=feed.batch_size, drop_last=True, pin_memory=False, num_workers=0)
+        self.num_workers = num_workers
+        self._feed = feed
+
+    @property
+    def world(self) -> World:
+        """Which reader of how many this is."""
+        return self._feed.world
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the pass that runs, or of the next one."""
+        return self._feed.epoch
+
+    def __iter__(self) -> Iterator[Tensors]:
+        """Return a pass over an epoch: name to int64 [batch_size, max_length]; a whole pass moves to the next epoch."""
+        return map(to_long, self._feed)
+
+    def __len__(self) -> int:
+        """Batches of an epoch, the same on every rank.
+
+        Raises:
+            TypeError: A stream does not tell how long it is.
+        """
+        return self._feed.num_steps
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that of another epoch.
+
+        Raises:
+            SpecError: The loader was made for one epoch, or a state of another epoch waits to be gone on with.
+        """
+        self._feed.set_epoch(epoch)
+
+    def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
+        """Return the state after the batch handed out last: a small dict of text, equal on all ranks.
+
+        Args:
+            num_batches: State after so many batches of this pass instead, where something between this loader and the
+                training step reads ahead (``MpDeviceLoader`` by dozens of batches). Not for streams.
+        """
+        return self._feed.state_dict(num_batches)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, accept_changed_data: bool = False) -> None:
+        """Go on where a state was taken.
+
+        Args:
+            state: From ``state_dict`` of a loader over the same data, with the same global batch.
+            accept_changed_data: Go on although rows, tokenizer or layout are not those of then.
+
+        Raises:
+            DataError: No such state, or one of other data, with every difference.
+        """
+        self._feed.load_state_dict(state, accept_changed_data=accept_changed_data)
+
+    def close(self) -> None:
+        """Stop the threads of a pass that was left early; they also end with the process."""
+        self._feed.close()
+
+
+def create_dataloader(
+    dataset: Any,
+    batch_size: int,
+    world_size: int | None = None,
+    rank: int | None = None,
+    num_workers: int = 0,
+    *,
+    drop_last: bool = True,
+    shuffle: bool = False,
+    seed: int = 42,
+    buffer_size: int | Literal["auto"] = "auto",
+    pin_memory: bool = False,
+) -> BatchLoader:
+    """Return a loader of this rank's batches: fixed shape, equal number on every rank, exact resume.
+
+    Args:
+        dataset: From :func:`create_streaming_dataset`, a :class:`StreamingDataset`, :class:`PretrainDataset` or
+            :class:`ConversationDataset`, or a ``datasets`` object with ``input_ids`` (in memory or streaming).
+        batch_size: Rows of this rank's batch. The global batch is ``world_size`` times as many.
+        world_size: Ranks. Default: the dataset's, else what torch_xla, torch.distributed or the environment says.
+        rank: Which of them this is.
+        num_workers: Threads that tokenise, 0 for the usual number. Never processes; refused where torch_xla is
+            installed.
+        drop_last: Only True: a shorter last batch is another shape, so it is compiled anew, and ranks would differ.
+        shuffle: Permute rows, anew in each epoch. For data of known length that has no order of its own.
+        seed: Key of that permutation.
+        buffer_size: Rows that are open for it at once, over all ranks.
+        pin_memory: Only False: TPUs do not read pinned memory.
+
+    Returns:
+        A :class:`BatchLoader` of dicts: ``input_ids``, ``attention_mask`` and, where the dataset has them, ``labels``;
+        int64 [batch_size, max_length].
+
+    Raises:
+        SpecError: An argument as above, with the reason.
+        InputError: Fewer rows than one global batch; no ``input_ids``.
+        IdentityError: It cannot be said which rank this is.
+    """
+    _judge_loading(num_workers, drop_last=drop_last, pin_memory=pin_memory)
+    recipe = _recipe_of(dataset)
+    if shuffle:
+        _judge_shuffle(recipe, dataset)
+        recipe = replace(recipe, shuffled=True, seed=seed, buffer_size=buffer_size)
+    said = world_size is not None or rank is not None
+    known = getattr(dataset, "world", None)
+    world = known if known is not None and not said else find_world(world_size, rank)
+    return BatchLoader(_as_torch(dataset), Feed(recipe, world, batch_size, threads=num_workers), num_workers)
+
+
+def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what programs have)
+    name: Any,
+    split: str,
+    batch_size: int,
+    tokenizer: Any,
+    seed: int,
+    epoch: int,
+    *,
+    max_length: int | None = None,
+    buffer_size: int | Literal["auto"] = "auto",
+    text_column: str | None = None,
+    world_size: int | None = None,
+    rank: int | None = None,
+    num_workers: int = 0,
+) -> BatchLoader:
+    """Return a loader over one epoch whose order is a pure function of the data, ``seed`` and ``epoch``.
+
+    Two runs with both equal give the same global batches on any number of ranks and threads, today and with other
+    versions of every library; either of them different, and the order is another. (They are one key, not a sum: seed 1
+    in epoch 2 is not seed 2 in epoch 1.) Every pass over the loader is this epoch.
+
+    Args:
+        name: As for :func:`create_streaming_dataset`, streams excepted: their order is their own.
+        split: Split of a name.
+        batch_size: Rows of this rank's batch.
+        tokenizer: Of ``transformers``, with a fast form; or the path or hub name of one.
+        seed: Key of the order.
+        epoch: From 0.
+        max_length: Tokens of a row. Default: the tokenizer's ``model_max_length``, if it is a length.
+        buffer_size: Rows open for shuffling at once, over all ranks; ``auto`` fits it to the data.
+        text_column: Column of the texts. Default: "text", else "data".
+        world_size: Ranks. Default: what torch_xla, torch.distributed or the environment says.
+        rank: Which of them this is.
+        num_workers: As for :func:`create_dataloader`.
+
+    Returns:
+        A :class:`BatchLoader` of ``input_ids`` and ``attention_mask``, int64 [batch_size, max_length]. Its
+        ``load_state_dict`` refuses a state of another epoch.
+
+    Raises:
+        SpecError: An argument that does not fit, with the reason; no usable length.
+        InputError: No such data or column, or fewer rows than one global batch.
+        IdentityError: It cannot be said which rank this is.
+    """
+    _judge_loading(num_workers)
+    world = find_world(world_size, rank)
+    with in_arguments():
+        recipe = text_recipe(
+            name,
+            split,
+            tokenizer,
+            task="text",
+            max_length=usable_max_length(tokenizer, max_length),
+            arrays=ARRAYS,
+            column=text_column,
+            shuffled=True,
+            seed=seed,
+            buffer_size=buffer_size,
+        )
+    if isinstance(recipe.origin, Streamed):
+        refuse("name", "a stream, whose order is its own", "a name or a dataset of known length")
+    feed = Feed(recipe, world, batch_size, threads=num_workers, epoch=epoch)
+    return BatchLoader(_as_torch(TokenStream(recipe, world)), feed, num_workers)
+
+
+def runs_with_torch_xla() -> bool:
+    """Whether torch_xla is installed: whatever is imported first, the answer must be the same."""
+    return importlib.util.find_spec("torch_xla") is not None
+
+
+def _judge_loading(num_workers: int, *, drop_last: bool = True, pin_memory: bool = False) -> None:
+    if num_workers < 0:
+        refuse("num_workers", str(num_workers), "0, or a number of threads")
+    if num_workers and runs_with_torch_xla():
+        hint = (
+            "threads of this process read and tokenise ahead already; worker processes forked beside the TPU runtime "
+            "and the tokenizer's threads hang"
+        )
+        refuse("num_workers", f"{num_workers} under torch_xla", "0", hint)
+    if not drop_last:
+        hint = "a shorter last batch is another shape: XLA compiles it anew, and ranks would differ in their steps"
+        refuse("drop_last", "False", "True", hint)
+    if pin_memory:
+        refuse("pin_memory", "True", "False", "pinned memory serves CUDA copies; TPUs do not read it")
+
+
+def _judge_shuffle(recipe: Recipe, dataset: Any) -> None:
+    if isinstance(dataset, TokenStream | StreamingDataset) or not isinstance(recipe.origin, Indexed):
+        hint = "give seed and buffer_size to create_streaming_dataset, or call .shuffle() of the datasets stream"
+        refuse("shuffle", "True over a stream, which has an order of its own", "False", hint)
+
+
+def _recipe_of(dataset: Any) -> Recipe:
+    if isinstance(dataset, TokenStream | StreamingDataset | PretrainDataset):
+        return dataset.recipe
+    return tokens_recipe(dataset, ARRAYS)
+
+
+def _as_torch(dataset: Any) -> Any:
+    """Return what torch's loader may hold as its dataset without asking for its length."""
+    return StreamingDataset(dataset) if isinstance(dataset, TokenStream) else dataset
+
+
+__all__ = ["BatchLoader", "create_dataloader", "create_deterministic_dataloader"]

@@ -1,0 +1,230 @@
+"""Batches as ``jax.Array``: from TFDS or any other source, tokenised here or before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpuworker.api.feed import Feed
+from tpuworker.api.origins import TFDS_PREFIX, open_tokens, source_of
+from tpuworker.api.recipe import Recipe
+from tpuworker.api.refusals import in_arguments, refuse
+from tpuworker.api.text import text_recipe
+from tpuworker.api.tfds_table import TfdsTable, is_prepared
+from tpuworker.api.token_stream import shuffled_by_itself
+from tpuworker.api.tokenised import TokenisedPipeline
+from tpuworker.api.world import World, find_world
+
+if TYPE_CHECKING:
+    import jax
+
+ARRAYS = ("input_ids", "labels")
+
+
+class JaxDataset:
+    """What :func:`create_jax_dataset` returns: iterates over batches of ``jax.Array``.
+
+    A whole pass moves on to the next epoch, which has an order of its own. Every process has the same number of steps.
+
+    Args:
+        feed: What makes this process's rows.
+        sharding: Where a global batch lies; None: on the default device, for a process that is alone.
+    """
+
+    def __init__(self, feed: Feed, sharding: jax.sharding.Sharding | None) -> None:
+        self._feed, self.sharding = feed, sharding
+
+    @property
+    def world(self) -> World:
+        """Which process of how many this is."""
+        return self._feed.world
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the pass that runs, or of the next one."""
+        return self._feed.epoch
+
+    def __len__(self) -> int:
+        """Batches of an epoch.
+
+        Raises:
+            TypeError: A stream does not tell how long it is.
+        """
+        return self._feed.num_steps
+
+    def __iter__(self) -> Iterator[dict[str, jax.Array]]:
+        """Return a pass: ``input_ids`` and ``labels``, int32 [batch_size x processes, max_length]."""
+        return map(self._put, self._feed)
+
+    def _put(self, arrays: Mapping[str, Any]) -> dict[str, jax.Array]:
+        import jax
+
+        if self.sharding is None:
+            return {name: jax.device_put(array) for name, array in arrays.items()}
+        return {
+            name: jax.make_array_from_process_local_data(
+                self.sharding, array, (array.shape[0] * self.world.world_size, *array.shape[1:])
+            )
+            for name, array in arrays.items()
+        }
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that of another epoch."""
+        self._feed.set_epoch(epoch)
+
+    def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
+        """Return the state after the batch handed out last, a small dict of text that Orbax's JSON handler takes.
+
+        Args:
+            num_batches: State after so many batches of this pass instead. Not for streams.
+        """
+        return self._feed.state_dict(num_batches)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, accept_changed_data: bool = False) -> None:
+        """Go on where a state was taken, also on another number of processes with the same global batch.
+
+        Args:
+            state: From :meth:`state_dict`.
+            accept_changed_data: Go on although rows, tokenizer or layout are not those of then.
+
+        Raises:
+            DataError: No such state, or one of other data, with every difference.
+        """
+        self._feed.load_state_dict(state, accept_changed_data=accept_changed_data)
+
+    def close(self) -> None:
+        """Stop the threads of a pass that was left early; they also end with the process."""
+        self._feed.close()
+
+
+def create_jax_dataset(
+    name: Any,
+    split: str,
+    batch_size: int,
+    seed: int = 42,
+    *,
+    tokenizer: Any = None,
+    max_length: int | None = None,
+    text_column: str | None = None,
+    end_token: bool = False,
+    buffer_size: int | Literal["auto"] = "auto",
+    data_dir: str | Path | None = None,
+    sharding: jax.sharding.Sharding | None = None,
+) -> JaxDataset:
+    """Return shuffled batches of ``input_ids`` and ``labels`` as ``jax.Array``.
+
+    Files and rows are shuffled, anew in each epoch, and rows that do not fill a last global batch are dropped.
+
+    Args:
+        name: A prepared TFDS dataset (``tfds:name``, or just its name where TFDS finds it), anything that
+            :func:`create_streaming_dataset` takes, or an object of ``datasets``.
+        split: Split of a name; files and objects have only ``train``.
+        batch_size: Rows of this process's batch.
+        seed: Key of the order, together with the epoch.
+        tokenizer: Tokenise a text column. None: the rows have ``input_ids`` of one length, and ``labels`` if they are
+            not the ids themselves.
+        max_length: Tokens of a row, with a tokenizer.
+        text_column: Column of the texts. Default: "text", else "data".
+        end_token: Put the end token behind every text that is not cut.
+        buffer_size: Rows open for shuffling at once, over all processes; ``auto`` fits it to the data.
+        data_dir: Where TFDS prepared the dataset.
+        sharding: Where a global batch lies, for instance ``NamedSharding(mesh, PartitionSpec("data"))``. Default: the
+            default device if this process is alone, else axis 0 over the devices of all processes, in their order.
+
+    Returns:
+        A :class:`JaxDataset` of ``input_ids``, ``labels``: int32 [batch_size x processes, max_length]; ``labels`` are
+        -100 at pads.
+
+    Raises:
+        InputError: No such data or column, rows of no tokens, or fewer rows than one global batch.
+        SpecError: Arguments that do not fit together.
+        IdentityError: JAX and the environment disagree on the number of processes.
+    """
+    directory = None if data_dir is None else str(data_dir)
+    if tokenizer is None and max_length is not None:
+        refuse(
+            "max_length", str(max_length), "a tokenizer with it", "rows that are tokenised already have their length"
+        )
+    if tokenizer is not None and max_length is None:
+        refuse("max_length", "nothing", "the tokens of a row", "a tokenizer's own idea may be 10^30")
+    with in_arguments():
+        rows = _rows(name, split, directory)
+        if tokenizer is not None:
+            assert max_length is not None
+            recipe = text_recipe(
+                rows,
+                split,
+                tokenizer,
+                task="pretrain" if end_token else "text",
+                max_length=max_length,
+                arrays=ARRAYS,
+                column=text_column,
+                shuffled=True,
+                seed=seed,
+                buffer_size=buffer_size,
+            )
+        else:
+            recipe = _tokens_recipe(rows, split, seed, buffer_size)
+    world = find_world(library="jax")
+    return JaxDataset(
+        Feed(shuffled_by_itself(recipe), world, batch_size), sharding or _usual_sharding(world, batch_size)
+    )
+
+
+def _rows(name: Any, split: str, data_dir: str | None) -> Any:
+    """Return the rows of a TFDS name, or what the caller gave."""
+    if not isinstance(name, str | Path):
+        return name
+    text = str(name)
+    plain = text.removeprefix(TFDS_PREFIX)
+    if text.startswith(TFDS_PREFIX) or data_dir is not None or (_may_be_tfds(text) and is_prepared(text, None)):
+        return TfdsTable(plain, split, data_dir)
+    return text
+
+
+def _may_be_tfds(name: str) -> bool:
+    return "hub" in source_of(name, "train") and not Path(name).is_dir()
+
+
+def _tokens_recipe(rows: Any, split: str, seed: int, buffer_size: int | Literal["auto"]) -> Recipe:
+    if isinstance(rows, str):
+        rows = _load(rows, split)
+    origin, names, max_length = open_tokens(rows)
+    pipeline = TokenisedPipeline(names, max_length)
+    return Recipe(
+        origin=origin,
+        prepare=lambda _: pipeline,
+        max_length=max_length,
+        arrays=ARRAYS,
+        shuffled=True,
+        seed=seed,
+        buffer_size=buffer_size,
+    )
+
+
+def _load(name: str, split: str) -> Any:
+    """Return named rows through ``datasets``, which maps its copy on disk into memory."""
+    import datasets
+
+    from tpuworker.formats import format_named
+
+    source = source_of(name, split)
+    if "hub" in source:
+        return datasets.load_dataset(name, split=split)
+    kind = {"parquet": "parquet", "jsonl": "json", "arrow": "arrow"}.get(format_named(Path(name).name) or "", "text")
+    return datasets.load_dataset(kind, data_files=name, split="train")
+
+
+def _usual_sharding(world: World, batch_size: int) -> Any:
+    if world.world_size == 1:
+        return None
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    local = jax.local_device_count()
+    if batch_size % local:
+        refuse("batch_size", str(batch_size), f"a multiple of the {local} devices of a process", "or give a sharding")
+    by_process = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    return NamedSharding(Mesh(np.array(by_process, dtype=object), ("data",)), PartitionSpec("data"))

@@ -1,0 +1,142 @@
+"""From what a caller names or holds to rows: files, a hub name, a directory, TFDS, or any object of ``datasets``."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+from typing import Any
+
+from tpuworker.api.columns import find_column, token_columns
+from tpuworker.api.objects import DatasetTable, Table, index_of
+from tpuworker.api.recipe import Indexed, Streamed, make_job
+from tpuworker.api.refusals import refuse
+from tpuworker.api.tfds_table import TfdsTable
+from tpuworker.data.indexing import build_index
+from tpuworker.formats import format_named
+from tpuworker.spec.data import DataSpec
+
+#: ``TFDS`` names are written with it where a hub dataset could have the same name.
+TFDS_PREFIX = "tfds:"
+
+
+def source_of(name: str, split: str, **fields: str | None) -> dict[str, Any]:
+    """Return the ``spec.data.sources`` entry that a name stands for.
+
+    A pattern, a URL, or a file with a known ending is files; ``tfds:name`` is TFDS; anything else (also a directory) is
+    opened as ``datasets.load_dataset`` opens it.
+
+    Args:
+        name: As the caller wrote it.
+        split: Split of a hub or TFDS dataset. Files have none but ``train``.
+        fields: Further fields of the source; None is left out.
+    """
+    given = {key: value for key, value in fields.items() if value is not None}
+    if name.startswith(TFDS_PREFIX):
+        return {"tfds": name.removeprefix(TFDS_PREFIX), "split": split, **given}
+    path = Path(name)
+    is_files = glob.has_magic(name) or "://" in name or (format_named(path.name) is not None and not path.is_dir())
+    if not is_files:
+        return {"hub": name, "split": split, **given}
+    if split != "train":
+        refuse("split", repr(split), "'train': files have no other split", "name the files of the split")
+    return {"files": name, **given}
+
+
+def open_text(dataset: Any, split: str, data: DataSpec) -> Indexed | Streamed:
+    """Return the rows of a text or conversation column.
+
+    Args:
+        dataset: A name, or an object of ``datasets``.
+        split: Split of a name.
+        data: The section whose ``task`` and column names count.
+
+    Raises:
+        InputError: No such data, or no such column.
+        SpecError: An object that holds no rows of one split.
+    """
+    if isinstance(dataset, str | Path):
+        section = {
+            "sources": (source_of(str(dataset), split),),
+            "tokenizer": {"path": "given"},
+            "max_length": data.max_length,
+            "global_batch_size": 1,
+            "task": data.task,
+            "text_column": data.text_column,
+            "conversation_column": data.conversation_column,
+            "on_bad_record": data.on_bad_record,
+        }
+        return Indexed(build_index(make_job(section)))
+    argument = "conversation_column" if data.task == "conversation" else "text_column"
+    if is_stream(dataset):
+        names = (find_column(column_names(dataset), data.column_candidates, argument),)
+        return Streamed(dataset, names)
+    table = _table_of(dataset)
+    names = (find_column(table.column_names, data.column_candidates, argument),)
+    index, reader = index_of(table, names, "dataset")
+    return Indexed(index, {reader.name: reader})
+
+
+def open_tokens(dataset: Any) -> tuple[Indexed | Streamed, tuple[str, ...], int]:
+    """Return the rows of a dataset that was tokenised before, its token columns, and the length of its first row.
+
+    Raises:
+        InputError: No ``input_ids``, or no rows.
+        SpecError: An object that holds no rows of one split.
+    """
+    if is_stream(dataset):
+        first = first_rows(dataset)
+        names = token_columns(first.column_names)
+        return Streamed(dataset, names), names, _length(first)
+    table = _table_of(dataset)
+    names = token_columns(table.column_names)
+    index, reader = index_of(table, names, "dataset")
+    return Indexed(index, {reader.name: reader}), names, _length(table.rows([0]))
+
+
+def _table_of(dataset: Any) -> Table:
+    return dataset if isinstance(dataset, TfdsTable) else DatasetTable(dataset)
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether this is a ``datasets.IterableDataset``; refuses what is no dataset of that library at all."""
+    if isinstance(dataset, TfdsTable):
+        return False
+    import datasets
+
+    if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
+        refuse("dataset", f"{len(dataset)} splits: {', '.join(map(str, dataset))}", "one of them", "dataset['train']")
+    if isinstance(dataset, datasets.IterableDataset):
+        if dataset._distributed is not None:
+            hint = "hand over the whole stream with world_size and rank: every row is delivered to one reader"
+            refuse("dataset", "a stream that split_dataset_by_node has split", "the whole stream", hint)
+        return True
+    if not isinstance(dataset, datasets.Dataset):
+        hint = "datasets.Dataset.from_list, from_generator or load_dataset make one"
+        refuse("dataset", f"a {type(dataset).__name__}", "a name or an object of the datasets library", hint)
+    return False
+
+
+def column_names(stream: Any) -> list[str]:
+    """Return the columns of a stream; where it does not tell (after ``map``), its first row does."""
+    return list(stream.column_names or first_rows(stream).column_names)
+
+
+def first_rows(stream: Any) -> Any:
+    """Return a ``pyarrow.Table`` of a stream's first row.
+
+    Raises:
+        SpecError: It has none.
+    """
+    first = next(iter(stream.with_format("arrow").iter(batch_size=1)), None)
+    if first is None:
+        refuse("dataset", "a stream without rows", "some rows")
+    return first
+
+
+def _length(first: Any) -> int:
+    import pyarrow as pa
+
+    kind = first.column("input_ids").type
+    if not pa.types.is_list(kind) and not pa.types.is_large_list(kind) and not pa.types.is_fixed_size_list(kind):
+        refuse("dataset", f"input_ids of type {kind}", "lists of token ids")
+    return len(first.column("input_ids")[0])

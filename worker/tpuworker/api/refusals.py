@@ -1,0 +1,68 @@
+"""Refusals in the words of a function call: places of the spec become names of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from tpuworker.errors import Fault, FaultsError, SpecError
+
+#: Longest first: the first that a fault's path begins with is replaced.
+_ARGUMENTS = {
+    "spec.data.tokenizer.path": "tokenizer",
+    "spec.data.tokenizer": "tokenizer",
+    "spec.data.sources[0].hub": "name",
+    "spec.data.sources[0].tfds": "name",
+    "spec.data.sources[0].split": "split",
+    "spec.data.sources[0]": "dataset",
+    "spec.data.sources": "dataset",
+    "spec.data.global_batch_size": "batch_size",
+    "spec.data.shuffle": "shuffle",
+    "spec.data": "",
+    "spec.slice": "world_size",
+}
+
+
+@contextmanager
+def in_arguments() -> Iterator[None]:
+    """Say what the engine refuses inside as faults of arguments, with the same class."""
+    try:
+        yield
+    except FaultsError as error:
+        faults = [
+            replace(fault, path=argument_of(fault.path), hint=_without_paths(fault.hint)) for fault in error.faults
+        ]
+        raise type(error)(faults, error.where) from error
+    except ValidationError as error:
+        raise SpecError([_fault(details) for details in error.errors()]) from error
+
+
+def argument_of(path: str) -> str:
+    """Return the argument that a place of the spec stands for: ``spec.data.max_length`` is ``max_length``."""
+    for place, argument in _ARGUMENTS.items():
+        if path == place or path.startswith((f"{place}.", f"{place}[")):
+            return (argument + path[len(place) :]).lstrip(".") or path
+    return path
+
+
+def refuse(argument: str, found: str, wanted: str, hint: str = "") -> NoReturn:
+    """Raise SpecError for one argument."""
+    raise SpecError([Fault(argument, found, wanted, hint)])
+
+
+def _without_paths(text: str) -> str:
+    return text.replace("spec.data.", "")
+
+
+def _fault(details: object) -> Fault:
+    assert isinstance(details, dict)
+    path = ".".join(str(part) for part in details["loc"])
+    context = details.get("ctx") or {}
+    if "found" in context:
+        field = context.get("field") or path
+        return Fault(argument_of(f"spec.{field}"), context["found"], context["wanted"], context.get("hint", ""))
+    return Fault(argument_of(f"spec.{path}"), repr(details["input"]), str(details["msg"]))

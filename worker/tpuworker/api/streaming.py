@@ -1,0 +1,103 @@
+"""Tokenised rows of one reader as a torch ``IterableDataset`` of long tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from tpuworker.api.feed import Feed
+from tpuworker.api.origins import open_tokens
+from tpuworker.api.recipe import Recipe
+from tpuworker.api.refusals import in_arguments
+from tpuworker.api.tensors import Tensors, refuse_worker_process, to_long
+from tpuworker.api.token_stream import ARRAYS, TokenStream
+from tpuworker.api.tokenised import TokenisedPipeline
+from tpuworker.api.world import find_world
+
+
+class StreamingDataset(IterableDataset[Tensors]):  # type: ignore[misc]
+    """This reader's rows, one after the other: ``input_ids``, ``attention_mask``, int64 [max_length] each.
+
+    Every reader gets floor(rows / world_size) rows and no row goes to two readers, whatever the number of files or
+    shards. Rows of a ``datasets`` object keep their order; those of :func:`create_streaming_dataset` are shuffled anew
+    in each pass. ``state_dict`` and ``load_state_dict`` follow the rows handed out.
+
+    Args:
+        dataset: From :func:`create_streaming_dataset`, or a ``datasets`` object (in memory or streaming) with a column
+            ``input_ids`` of lists of one length, and ``attention_mask`` if it has one (else all ones).
+        world_size: Readers. Default: what torch_xla, torch.distributed or the environment says.
+        rank: Which of them this is.
+
+    Raises:
+        InputError: No ``input_ids``, or fewer rows than readers.
+        SpecError: An object that holds no rows of one split.
+        IdentityError: It cannot be said which reader this is.
+        DataError: While iterating: a row of another length than the first, which would be compiled anew.
+    """
+
+    def __init__(self, dataset: Any, world_size: int | None = None, rank: int | None = None) -> None:
+        super().__init__()
+        given = world_size is not None or rank is not None
+        if isinstance(dataset, TokenStream):
+            self.recipe: Recipe = dataset.recipe
+            self.world = find_world(world_size, rank) if given else dataset.world
+        else:
+            self.world = find_world(world_size, rank)
+            self.recipe = tokens_recipe(dataset, ARRAYS)
+        self._feed: Feed | None = None
+
+    def __iter__(self) -> Iterator[Tensors]:
+        """Yield one row after the other.
+
+        Raises:
+            SpecError: In a worker process of torch's own loader.
+        """
+        refuse_worker_process()
+        for batch in self._rows():
+            yield to_long({name: array[0] for name, array in batch.items()})
+
+    @property
+    def num_rows(self) -> int:
+        """Rows this reader gets in an epoch; TypeError for a stream, which does not tell."""
+        return self._rows().num_steps
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that of another epoch."""
+        self._rows().set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the row handed out last: a small dict of text, equal on all readers."""
+        return self._rows().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the row where a state was taken.
+
+        Raises:
+            DataError: A state of other data, with every difference.
+        """
+        self._rows().load_state_dict(state)
+
+    def _rows(self) -> Feed:
+        if self._feed is None:
+            self._feed = Feed(self.recipe, self.world, 1)
+        return self._feed
+
+
+def tokens_recipe(dataset: Any, arrays: tuple[str, ...]) -> Recipe:
+    """Return the recipe of a dataset that was tokenised before.
+
+    Args:
+        dataset: Object of ``datasets``.
+        arrays: Arrays to deliver; ``labels`` too where the dataset has that column.
+    """
+    with in_arguments():
+        origin, names, max_length = open_tokens(dataset)
+    pipeline = TokenisedPipeline(names, max_length)
+    return Recipe(
+        origin=origin,
+        prepare=lambda _: pipeline,
+        max_length=max_length,
+        arrays=(*arrays, *(name for name in names if name not in arrays)),
+    )

@@ -1,0 +1,129 @@
+"""Recipes for texts and conversations: the caller's tokenizer and options become the engine's task and layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tpuworker.api.origins import open_text
+from tpuworker.api.recipe import Recipe, make_data_spec
+from tpuworker.api.refusals import refuse
+from tpuworker.data.batches import Pipeline
+from tpuworker.pipeline import make_pipeline
+from tpuworker.spec.data import DataSpec
+from tpuworker.tokens.engines import load_engine
+from tpuworker.tokens.processors import cpu_limit
+from tpuworker.tokens.resolve import load_tokenizer, tokenizer_of
+from tpuworker.tokens.tokenizer import Tokenizer
+
+#: How turns are written where the tokenizer has no chat template: ``role: content``, one turn a line, then the end
+#: token. The assistant's text stands between markers, so that loss on the assistant alone can be had here, too.
+PLAIN_CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ message['role'] }}: "
+    "{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] }}{{ eos_token | default('') }}{% endgeneration %}"
+    "{% else %}{{ message['content'] }}{% endif %}\n"
+    "{% endfor %}"
+)
+#: A "longest input" from here on is a way of saying that there is none.
+_NO_LIMIT = 10**9
+
+
+@dataclass(frozen=True)
+class _Prepare:
+    """Makes the pipeline of a section; the engine is loaded once and shared."""
+
+    data: DataSpec
+    tokenizer: Tokenizer
+    engine: Any
+
+    def __call__(self, num_rows: int) -> Pipeline:
+        return make_pipeline(self.data, self.tokenizer, self.engine, num_rows)
+
+
+def text_recipe(
+    dataset: Any,
+    split: str,
+    tokenizer: Any,
+    *,
+    task: Literal["text", "pretrain", "conversation"],
+    max_length: int,
+    arrays: tuple[str, ...],
+    column: str | None = None,
+    pad_labels: Literal["mask", "keep"] = "mask",
+    loss_on: Literal["assistant", "all"] = "all",
+    truncation_side: Literal["right", "left"] = "right",
+    on_bad_record: Literal["fail", "mask"] = "fail",
+    shuffled: bool = False,
+    seed: int = 0,
+    buffer_size: int | Literal["auto"] = "auto",
+) -> Recipe:
+    """Return the recipe of a text or conversation column.
+
+    Args:
+        dataset: A name, or an object of ``datasets``.
+        split: Split of a name.
+        tokenizer: A tokenizer of ``transformers`` with a fast form, or a name or path as the spec takes.
+        task: What becomes of a record.
+        max_length: Tokens of a row.
+        arrays: Arrays to deliver.
+        column: The column; None looks for the usual ones.
+        pad_labels: Whether pads are labels.
+        loss_on: What carries loss in a conversation.
+        truncation_side: End at which a long row is cut.
+        on_bad_record: What a bad record does.
+        shuffled: Whether the engine permutes rows.
+        seed: Key of the order.
+        buffer_size: Rows open at once.
+
+    Raises:
+        SpecError: Arguments that do not fit together, or a tokenizer that does not fit.
+        InputError: No such data or column.
+    """
+    named = {} if column is None else {"conversation_column" if task == "conversation" else "text_column": column}
+    is_path = isinstance(tokenizer, str)
+    data = make_data_spec(
+        {
+            "sources": ({"files": "given"},),
+            "tokenizer": {"path": tokenizer if is_path else "given"},
+            "task": task,
+            "max_length": max_length,
+            "pad_labels": pad_labels,
+            "truncation_side": truncation_side,
+            "on_bad_record": on_bad_record,
+            "conversation": {"loss_on": loss_on},
+            "shuffle": {"seed": seed, "buffer_size": buffer_size},
+            **named,
+        }
+    )
+    resolved = load_tokenizer(data) if is_path else tokenizer_of(data, tokenizer)
+    if task == "conversation" and resolved.chat_template is None:
+        resolved = replace(resolved, chat_template=PLAIN_CHAT_TEMPLATE)
+    threads = cpu_limit()
+    prepare = _Prepare(data, resolved, load_engine("reference", resolved.json_text, threads))
+    prepare(1)  # what the task refuses is refused here, not in a thread
+    return Recipe(
+        origin=open_text(dataset, split, data),
+        prepare=prepare,
+        max_length=max_length,
+        arrays=arrays,
+        shuffled=shuffled,
+        seed=seed,
+        buffer_size=buffer_size,
+        on_bad_record=on_bad_record,
+    )
+
+
+def usable_max_length(tokenizer: Any, max_length: int | None) -> int:
+    """Return the length that was asked for, else the tokenizer's own limit if that is one.
+
+    Raises:
+        SpecError: Neither; padding to 10^30 tokens would pad nothing, and every row would have its own shape.
+    """
+    if max_length is not None:
+        return max_length
+    limit = getattr(tokenizer, "model_max_length", None)
+    if not isinstance(limit, int) or not 1 < limit < _NO_LIMIT:
+        refuse("max_length", "nothing, and a tokenizer that sets no limit of its own", "the tokens of a row")
+    return limit

@@ -1,0 +1,139 @@
+"""A shuffled, tokenised stream over named data or a dataset, read by the rows of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from tpuworker.api.feed import Arrays, Feed
+from tpuworker.api.recipe import Recipe, Streamed
+from tpuworker.api.refusals import in_arguments, refuse
+from tpuworker.api.text import text_recipe
+from tpuworker.api.world import World, find_world
+
+ARRAYS = ("input_ids", "attention_mask")
+
+
+class TokenStream:
+    """What :func:`create_streaming_dataset` returns: rows of this reader, and the recipe of batches for loaders.
+
+    Iterating yields ``input_ids`` and ``attention_mask``, numpy int32 [max_length] each, row by row. Every reader gets
+    floor(rows / world_size) of them, no row goes to two readers, and each pass has an order of its own.
+    ``StreamingDataset`` and ``create_dataloader`` take it as it is, and read whole batches.
+
+    Args:
+        recipe: What is read and how.
+        world: Which reader this is.
+    """
+
+    def __init__(self, recipe: Recipe, world: World) -> None:
+        self.recipe, self.world = recipe, world
+        self._feed: Feed | None = None
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of what a row has; the text is none of it."""
+        return list(self.recipe.arrays)
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the pass that runs, or of the next one."""
+        return self._rows().epoch
+
+    @property
+    def num_rows(self) -> int:
+        """Rows this reader gets in an epoch.
+
+        Raises:
+            TypeError: The stream does not tell.
+        """
+        return self._rows().num_steps
+
+    def __iter__(self) -> Iterator[Arrays]:
+        """Yield one row after the other: name to int32 [max_length]."""
+        for batch in self._rows():
+            yield {name: array[0] for name, array in batch.items()}
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that of another epoch."""
+        self._rows().set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the row handed out last; see :meth:`Feed.state_dict`."""
+        return self._rows().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the row where a state was taken; see :meth:`Feed.load_state_dict`."""
+        self._rows().load_state_dict(state)
+
+    def _rows(self) -> Feed:
+        if self._feed is None:
+            self._feed = Feed(self.recipe, self.world, 1)
+        return self._feed
+
+
+def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs have)
+    name: Any,
+    split: str,
+    tokenizer: Any,
+    max_length: int,
+    seed: int = 42,
+    buffer_size: int | Literal["auto"] = 10_000,
+    *,
+    text_column: str | None = None,
+    world_size: int | None = None,
+    rank: int | None = None,
+    on_bad_record: Literal["fail", "mask"] = "fail",
+) -> TokenStream:
+    """Stream, shuffle, shard over readers and tokenise to one length; nothing is read whole, and no text comes along.
+
+    Args:
+        name: A hub name or a directory (as ``datasets.load_dataset`` takes), a file, pattern or URL (parquet, JSON
+            lines, Arrow, text; ``*`` and ``**``; local, ``hf://``, ``gs://``, ``s3://``, ``http://``), ``tfds:name``,
+            or an object of ``datasets``. An ``IterableDataset`` is shuffled by ``datasets`` itself.
+        split: Split of a name; files and objects have only ``train``.
+        tokenizer: Of ``transformers``, with a fast form; or the path or hub name of one.
+        max_length: Tokens of a row. Longer texts are cut on the right, shorter ones padded.
+        seed: Key of the order, together with the epoch.
+        buffer_size: Rows that are open for shuffling at once, over all readers; ``auto`` fits it to the data. More
+            decoded units than RAM is planned for are mapped from local scratch, so a large buffer slows down, only.
+        text_column: Column of the texts. Default: "text", else "data".
+        world_size: Readers. Default: what torch_xla, torch.distributed or the environment says (:func:`find_world`).
+        rank: Which of them this is.
+        on_bad_record: ``fail``, or ``mask``: a null or a broken text is a row of pads.
+
+    Returns:
+        A :class:`TokenStream`: ``input_ids``, ``attention_mask``, int32 [max_length] a row, with ``state_dict``.
+
+    Raises:
+        InputError: No such data, or no such column; with what there is.
+        SpecError: Arguments or a tokenizer that do not fit together.
+        IdentityError: It cannot be said which reader this is.
+    """
+    world = find_world(world_size, rank)
+    with in_arguments():
+        recipe = text_recipe(
+            name,
+            split,
+            tokenizer,
+            task="text",
+            max_length=max_length,
+            arrays=ARRAYS,
+            column=text_column,
+            on_bad_record=on_bad_record,
+            shuffled=True,
+            seed=seed,
+            buffer_size=buffer_size,
+        )
+    return TokenStream(shuffled_by_itself(recipe), world)
+
+
+def shuffled_by_itself(recipe: Recipe) -> Recipe:
+    """Return a recipe whose stream, if it is one, shuffles with the recipe's seed and buffer."""
+    if not isinstance(recipe.origin, Streamed) or not recipe.shuffled:
+        return recipe
+    if recipe.buffer_size == "auto":
+        refuse("buffer_size", "'auto' for a stream, which does not tell its size", "a number of rows")
+    stream = recipe.origin.stream.shuffle(seed=recipe.seed, buffer_size=recipe.buffer_size)
+    return replace(recipe, origin=replace(recipe.origin, stream=stream))

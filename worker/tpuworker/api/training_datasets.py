@@ -1,0 +1,236 @@
+"""Texts and conversations as torch datasets of training rows: map-style over known rows, iterable over a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
+
+from torch.utils.data import Dataset, IterableDataset
+
+from tpuworker.api.columns import as_column
+from tpuworker.api.feed import Feed
+from tpuworker.api.objects import DatasetTable
+from tpuworker.api.origins import is_stream
+from tpuworker.api.recipe import Recipe, Streamed
+from tpuworker.api.refusals import in_arguments
+from tpuworker.api.tensors import Tensors, refuse_worker_process, to_long
+from tpuworker.api.text import text_recipe
+from tpuworker.api.world import find_world
+from tpuworker.errors import DataError, Fault
+
+ARRAYS = ("input_ids", "attention_mask", "labels")
+
+
+class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
+    """Texts as rows for a language model: ``input_ids``, ``attention_mask``, ``labels``, int64 [max_length] each.
+
+    ``labels`` are ``input_ids``, and -100 at pads. Pads are known by position, so an end token that is also the pad
+    token is learnt where it ends a text. A longer text is cut on the right.
+
+    Over a ``datasets.Dataset`` this is map-style: ``len``, ``[index]``, and batches of indices at once for torch's own
+    loader. Over an ``IterableDataset`` it is an ``IterableDataset``: this reader's rows in the stream's order, with
+    ``state_dict`` (see :class:`StreamedRows`). ``create_dataloader`` takes both; nothing is read before it is asked
+    for.
+
+    Args:
+        tokenizer: Of ``transformers``, with a fast form; or the path or hub name of one.
+        dataset: Object of ``datasets``, in memory or streaming.
+        max_length: Tokens of a row.
+        text_column: Column of the texts. Default: "text", else "data".
+        mask_pads: False gives pads their own id as label instead of -100.
+        end_token: Put the end token behind every text that is not cut, as ``task: pretrain`` of a job does. Default:
+            ids as the tokenizer makes them.
+
+    Raises:
+        InputError: No such column, or no rows.
+        SpecError: Arguments or a tokenizer that do not fit together.
+        DataError: At a row: null, or no UTF-8.
+    """
+
+    recipe: Recipe
+
+    def __new__(cls, tokenizer: Any, dataset: Any, *_: Any, **__: Any) -> Self:  # noqa: ARG004
+        """Return an instance of the streamed kind where the dataset is a stream."""
+        kind = _STREAMED.get(cls, cls) if is_stream(dataset) else cls
+        made: Self = super().__new__(kind)
+        return made
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        dataset: Any,
+        max_length: int,
+        text_column: str | None = None,
+        *,
+        mask_pads: bool = True,
+        end_token: bool = False,
+    ) -> None:
+        super().__init__()
+        with in_arguments():
+            self.recipe = text_recipe(
+                dataset,
+                "train",
+                tokenizer,
+                task="pretrain" if end_token else "text",
+                max_length=max_length,
+                arrays=ARRAYS,
+                column=text_column,
+                pad_labels="mask" if mask_pads else "keep",
+            )
+        self._open(dataset)
+
+    def _open(self, dataset: Any) -> None:
+        if isinstance(self.recipe.origin, Streamed):
+            return
+        self._table = DatasetTable(dataset)
+        self._column = self.recipe.origin.index.sources[0].column
+        self._pipelines: dict[int, Any] = {}
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self._table)
+
+    def __getitem__(self, index: int) -> Tensors:
+        """Return a row; negative numbers count from the end.
+
+        Raises:
+            IndexError: No such row.
+            DataError: A bad record.
+        """
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Tensors]:
+        """Return several rows with one call of the tokenizer; torch's loader uses it for a batch."""
+        numbers = [self._number(index) for index in indices]
+        if not numbers:
+            return []
+        pipeline = self._pipelines.setdefault(len(numbers), self.recipe.prepare(len(numbers)))
+        documents = pipeline.encode(as_column(self._table.rows(numbers), (self._column,)))
+        faults = [
+            Fault(f"dataset, row {numbers[bad.row]}", f"{bad.reason} {bad.detail}".rstrip(), "a sound record")
+            for bad in documents.bad
+        ]
+        if faults:
+            raise DataError(faults)
+        rows = to_long(pipeline.rows(documents).arrays)
+        return [{name: rows[name][row] for name in ARRAYS} for row in range(len(numbers))]
+
+    def _number(self, index: int) -> int:
+        number = int(index)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"row {number} of {len(self)}")
+        return number % len(self)
+
+
+class ConversationDataset(PretrainDataset):
+    """Conversations as rows for a language model: ``input_ids``, ``attention_mask``, ``labels``, int64 [max_length].
+
+    A record is a list of turns, each with ``role`` and ``content`` (or ``from`` and ``value``). They are written by the
+    tokenizer's chat template. Where it has none, by ``tpuworker.api.text.PLAIN_CHAT_TEMPLATE``: one line a turn,
+    ``role: content``, and the end token, if there is one, behind each of the assistant's.
+
+    ``labels`` are ``input_ids``, and -100 at pads, which are known by position. See :class:`PretrainDataset` for what
+    kind of torch dataset this is.
+
+    Args:
+        tokenizer: Of ``transformers``, with a fast form; or the path or hub name of one.
+        dataset: Object of ``datasets``, in memory or streaming.
+        max_length: Tokens of a row.
+        conversation_column: Column of the turns. Default: "messages", else "conversations".
+        mask_pads: False gives pads their own id as label instead of -100.
+        loss_on: ``all`` tokens are labels, or only those the ``assistant`` writes; the others are -100 then.
+
+    Raises:
+        InputError: No such column, or no rows.
+        SpecError: Arguments or a tokenizer that do not fit together.
+        DataError: At a row: turns that are none, or that the template refuses.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        dataset: Any,
+        max_length: int,
+        conversation_column: str | None = None,
+        *,
+        mask_pads: bool = True,
+        loss_on: Literal["all", "assistant"] = "all",
+    ) -> None:
+        Dataset.__init__(self)
+        with in_arguments():
+            self.recipe = text_recipe(
+                dataset,
+                "train",
+                tokenizer,
+                task="conversation",
+                max_length=max_length,
+                arrays=ARRAYS,
+                column=conversation_column,
+                pad_labels="mask" if mask_pads else "keep",
+                loss_on=loss_on,
+            )
+        self._open(dataset)
+
+
+class StreamedRows(IterableDataset[Tensors]):  # type: ignore[misc]
+    """Rows of a stream: those of this reader, in the stream's order, floor(rows / world_size) on every reader.
+
+    The world is what torch_xla, torch.distributed or the environment says. ``state_dict`` and ``load_state_dict``
+    follow the rows handed out.
+    """
+
+    recipe: Recipe
+    _feed: Feed | None = None
+
+    def __iter__(self) -> Iterator[Tensors]:
+        """Yield one row after the other.
+
+        Raises:
+            SpecError: In a worker process of torch's own loader.
+        """
+        refuse_worker_process()
+        for batch in self._rows():
+            yield to_long({name: array[0] for name, array in batch.items()})
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that of another epoch."""
+        self._rows().set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the row handed out last: a small dict of text, equal on all readers."""
+        return self._rows().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the row where a state was taken.
+
+        Raises:
+            DataError: A state of other data, with every difference.
+        """
+        self._rows().load_state_dict(state)
+
+    def _rows(self) -> Feed:
+        if self._feed is None:
+            self._feed = Feed(self.recipe, find_world(), 1)
+        return self._feed
+
+
+class StreamedPretrainDataset(StreamedRows, PretrainDataset):
+    """A :class:`PretrainDataset` over a stream."""
+
+    __len__ = None  # type: ignore[assignment]
+    __getitem__ = None  # type: ignore[assignment]
+    __getitems__ = None  # type: ignore[assignment]
+
+
+class StreamedConversationDataset(StreamedRows, ConversationDataset):
+    """A :class:`ConversationDataset` over a stream."""
+
+    __len__ = None  # type: ignore[assignment]
+    __getitem__ = None  # type: ignore[assignment]
+    __getitems__ = None  # type: ignore[assignment]
+
+
+_STREAMED: dict[type, type] = {
+    PretrainDataset: StreamedPretrainDataset,
+    ConversationDataset: StreamedConversationDataset,
+}
