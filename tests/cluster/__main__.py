@@ -26,9 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     down.add_argument("directory", nargs="?", type=Path, help="default: every one started by `up` or left over")
     chosen = parser.parse_args(arguments)
     try:
-        return {"build": _build, "up": _up, "status": _status, "down": lambda: _down(chosen.directory)}[
-            chosen.command
-        ]()
+        if chosen.command == "down":
+            return _down(chosen.directory)
+        return {"build": _build, "up": _up, "status": _status}[chosen.command]()
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1

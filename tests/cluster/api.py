@@ -15,6 +15,7 @@ import urllib3.exceptions
 from tests.cluster.errors import ClusterError
 
 Object = dict[str, Any]
+JsonPatch = Object | list[Object]
 FIELD_MANAGER = "tpulaunch-test-cluster"
 
 
@@ -182,7 +183,7 @@ class Api:
         return created
 
     def patch(
-        self, kind: str, name: str, change: Object | list[Object], namespace: str | None = None, subresource: str = ""
+        self, kind: str, name: str, change: JsonPatch, namespace: str | None = None, subresource: str = ""
     ) -> Object:
         """A JSON merge patch (dict) or a JSON patch (list), of a subresource such as `status` if named."""
         content_type = "application/json-patch+json" if isinstance(change, list) else "application/merge-patch+json"
@@ -227,7 +228,7 @@ class Api:
         deadline = time.monotonic() + timeout_seconds
         last: Object = {}
         for event, seen in self.changes(kind, namespace, f"metadata.name={name}", deadline):
-            if event == "ABSENT" or event == "DELETED":
+            if event in {"ABSENT", "DELETED"}:
                 if gone:
                     return seen or last
                 continue

@@ -1,13 +1,14 @@
 """Builds every part of the cluster from the Go modules beside this file, once, into a cache.
 
-A part is one directory under `modules/` with its own go.mod and go.sum, because the parts need different versions of the
-same libraries. A built part is kept under a key made of those files, the flags and the compiler's version, so a warm start
-only looks it up. Nothing prebuilt is downloaded.
+A part is one directory under `modules/` with its own go.mod and go.sum, because the parts need different versions of
+the same libraries. A built part is kept under a key made of those files, the flags and the compiler's version, so a
+warm start only looks it up. Nothing prebuilt is downloaded.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -35,8 +36,8 @@ _UNUSED_SECONDS = 14 * 24 * 3600
 class Part:
     """One Go module and what is made of it.
 
-    `binaries` maps the name a program gets to its main package. `module` and `manifests` name files of the module that are
-    applied to the cluster (CRDs, webhooks), as globs under the module's root.
+    `binaries` maps the name a program gets to its main package. `module` and `manifests` name files of the module
+    that are applied to the cluster (CRDs, webhooks), as globs under the module's root.
     """
 
     name: str
@@ -166,8 +167,13 @@ def _key(source: Path, part: Part, flags: list[str], go: str) -> str:
     digest.update(repr((flags, part.binaries, part.manifests)).encode())
     if part.manifests:
         digest.update(b"manifests as JSON without prose")
-    digest.update(subprocess.run([go, "version"], check=True, capture_output=True).stdout)
+    digest.update(_compiler(go))
     return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _compiler(go: str) -> bytes:
+    return subprocess.run([go, "version"], check=True, capture_output=True).stdout
 
 
 def _go(command: list[str], source: Path) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.cluster import add_ons, fake_nodes, kueue, node, state
+from tests.cluster import add_ons, fake_nodes, images, kueue, node, state
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.build import Built, build
 from tests.cluster.control_plane import Site, start_api_server, start_controllers
@@ -30,6 +30,8 @@ class Cluster(ABC):
     """A running cluster seen by an administrator. See the package's docstring for the tour."""
 
     is_own: bool
+    busybox: str
+    """An image with a shell that every real node has or can pull."""
 
     def __init__(self, kubeconfig: Path, context: str | None) -> None:
         self.kubeconfig = kubeconfig
@@ -136,12 +138,18 @@ class OwnCluster(Cluster):
 
     @classmethod
     def up(
-        cls, pools: Sequence[Pool] = DEFAULT_POOLS, *, stays: bool = False, keep_logs_in: Path | None = None
+        cls,
+        pools: Sequence[Pool] = DEFAULT_POOLS,
+        *,
+        with_add_ons: bool = True,
+        stays: bool = False,
+        keep_logs_in: Path | None = None,
     ) -> OwnCluster:
         """Builds what is missing, starts everything and returns when all nodes are ready and all add-ons serve.
 
-        With `stays` the cluster outlives this process; otherwise the kernel ends it with the calling (main) thread, however
-        that ends. A failed start leaves only logs, in a directory that the error names.
+        Without add-ons there is Kubernetes alone. With `stays` the cluster outlives this process; otherwise the kernel
+        ends it with the calling (main) thread, however that ends. A failed start leaves only logs, in a directory that
+        the error names.
         """
         require_programs()
         state.sweep()
@@ -149,7 +157,7 @@ class OwnCluster(Cluster):
         directory = state.new_directory()
         state.claim(directory, os.getpid(), start_ticks_of_this_process())
         try:
-            return cls._start(directory, built, pools, stays)
+            return cls._start(directory, built, pools, with_add_ons, stays)
         except BaseException as error:
             kept = _keep_logs(directory, keep_logs_in)
             _abandon(directory)
@@ -158,16 +166,24 @@ class OwnCluster(Cluster):
             raise
 
     @classmethod
-    def _start(cls, directory: Path, built: Built, pools: Sequence[Pool], stays: bool) -> OwnCluster:
+    def _start(
+        cls, directory: Path, built: Built, pools: Sequence[Pool], with_add_ons: bool, stays: bool
+    ) -> OwnCluster:
         machine = Machine.boot("cluster", ("pid", "mount"), dies_with_caller=not stays)
         try:
-            return cls._fill(directory, built, pools, machine, stays)
+            cluster = cls._fill(directory, built, machine, stays)
+            with ThreadPoolExecutor(2) as workers:
+                nodes = workers.submit(cluster.add_nodes, pools)
+                if with_add_ons:
+                    add_ons.install(cluster._site, cluster.api, built.manifests, cluster.kubeconfig)
+                nodes.result()
         except BaseException:
             machine.power_off()
             raise
+        return cluster
 
     @classmethod
-    def _fill(cls, directory: Path, built: Built, pools: Sequence[Pool], machine: Machine, stays: bool) -> OwnCluster:
+    def _fill(cls, directory: Path, built: Built, machine: Machine, stays: bool) -> OwnCluster:
         switch = Machine.boot("switch", ("net",), inside=machine)
         network = plug_in_host(switch, directory.name.removeprefix(state.PREFIX)[:8])
         authority = Authority.create(directory / "pki")
@@ -190,12 +206,7 @@ class OwnCluster(Cluster):
         known = dataclasses.replace(known, server=api.client.configuration.host)
         known.save(directory)
         start_controllers(site, directory / "kubeconfig")
-        cluster = cls(directory, site, known)
-        with ThreadPoolExecutor(2) as workers:
-            nodes = workers.submit(cluster.add_nodes, pools)
-            workers.submit(add_ons.install, site, api, built.manifests, directory / "kubeconfig").result()
-            nodes.result()
-        return cluster
+        return cls(directory, site, known)
 
     @classmethod
     def attach(cls, directory: Path) -> OwnCluster:
@@ -333,6 +344,11 @@ class OwnCluster(Cluster):
         self._state.save(self.directory)
 
     # -- images ------------------------------------------------------------------------------------------------------
+
+    def build_image(self, backend: str = "jax", nodes: Sequence[str] | None = None) -> str:
+        """Builds the project's worker image, or takes it from the cache, loads it, and returns its name."""
+        self.load_image(images.archive_of(backend), nodes)
+        return images.name_of(backend)
 
     def load_image(self, archive: Path, nodes: Sequence[str] | None = None) -> None:
         """Imports the archive's images into these real nodes, by default all, and into those added later."""

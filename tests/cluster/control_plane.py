@@ -16,7 +16,8 @@ from tests.cluster.errors import ClusterError
 from tests.cluster.machine import Machine
 from tests.cluster.pki import ADMINISTRATORS, Authority
 
-# How soon a silent node is found dead, and its pods deleted. GKE waits longer (40 s to 50 s, then 300 s); the order is the same.
+# How soon a silent node is found dead, and its pods deleted. GKE waits longer (40 s to 50 s, then 300 s); the order
+# is the same.
 NODE_GRACE_SECONDS = 20
 EVICTION_SECONDS = 10
 

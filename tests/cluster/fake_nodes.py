@@ -1,7 +1,7 @@
 """Nodes that only exist as objects: pods are scheduled onto them and never start. For clusters larger than this host.
 
-`python -m tests.cluster.fake_nodes KUBECONFIG` plays their kubelets: it renews their leases, so that they stay ready, and lets
-go of pods that are being deleted. It runs in the cluster's machine and ends with it.
+`python -m tests.cluster.fake_nodes KUBECONFIG` plays their kubelets: it renews their leases, so that they stay ready,
+and lets go of pods that are being deleted. It runs in the cluster's machine and ends with it.
 """
 
 from __future__ import annotations

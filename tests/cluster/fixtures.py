@@ -1,8 +1,8 @@
 """pytest fixtures: the session's cluster, and a namespace and a queue per test; what failed is kept as files.
 
-`TPULAUNCH_TEST_KUBECONFIG`, or else `KUBECONFIG`, names a cluster to use instead of one started here. The kubeconfig of a
-cluster that `python -m tests.cluster up` started gives full control over its nodes, as if the session had started it.
-`TPULAUNCH_TEST_LOGS` names the directory for what is kept of failures.
+`TPULAUNCH_TEST_KUBECONFIG`, or else `KUBECONFIG`, names a cluster to use instead of one started here. The kubeconfig
+of a cluster that `python -m tests.cluster up` started gives full control over its nodes, as if the session had
+started it. `TPULAUNCH_TEST_LOGS` names the directory for what is kept of failures.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Both the base and the images are kept in the cache, the images under a key of ev
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,6 @@ _PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
 _SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
 _TREES = ("launcher", "worker", "manifests")
 _CERTIFICATES = Path("/etc/ssl/certs")
-_WHEELS = Path("/opt/wheels")
 
 
 def name_of(backend: str) -> str:
@@ -31,7 +29,7 @@ def name_of(backend: str) -> str:
 
 
 def archive_of(backend: str) -> Path:
-    """The OCI archive of the worker image, built if the sources or the base changed since the last time."""
+    """The docker archive of the worker image, built if the sources or the base changed since the last time."""
     with locked(cache_dir() / "images.lock"):
         base = _base()
         place = cache_dir() / f"image-{backend}-{_key(base)}.tar"
@@ -78,18 +76,15 @@ def _build(backend: str, base: Path, place: Path) -> None:
             container = _run("buildah", *storage, "from", "scratch").strip()
             _run("buildah", *storage, "add", "--quiet", container, str(base), "/")
             _run("buildah", *storage, "commit", "--quiet", container, base_name)
-            passed = [f"--volume={path}:{path}:ro" for path in (_CERTIFICATES, _WHEELS) if path.is_dir()]
-            # How this host reaches its package index (proxy, mirror, certificates) holds inside the build as well.
-            passed += [
-                f"--env={name}={value}" for name, value in os.environ.items() if name.startswith(("PIP_", "UV_"))
-            ]
+            # The authorities this host trusts are trusted in the build as well; the image keeps its own.
+            passed = [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_dir() else []
             _run(
                 "buildah", *storage, "bud", "--isolation=chroot", "--network=host", *passed,
                 f"--build-arg=BASE_IMAGE={base_name}", f"--build-arg=BACKEND={backend}",
                 f"--tag={name_of(backend)}", f"--file={PROJECT / 'Dockerfile'}", str(PROJECT),
             )  # fmt: skip
             part = place.with_suffix(".part")
-            _run("buildah", *storage, "push", "--quiet", name_of(backend), f"oci-archive:{part}:{name_of(backend)}")
+            _run("buildah", *storage, "push", "--quiet", name_of(backend), f"docker-archive:{part}:{name_of(backend)}")
             part.rename(place)
         finally:
             subprocess.run(["umount", f"{scratch}/root/overlay"], check=False, capture_output=True)

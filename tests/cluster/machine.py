@@ -1,8 +1,8 @@
 """A machine made of Linux namespaces: everything that runs in it, its mounts and its network go when its init goes.
 
-The kernel keeps the promise that nothing stays behind: when the first process of a PID namespace dies, every other process in
-it is killed, and with the last process its mount and network namespaces disappear. So nothing needs to be remembered and
-undone. Machines nest; the cluster is one machine, and each node is a machine inside it.
+The kernel keeps the promise that nothing stays behind: when the first process of a PID namespace dies, every other
+process in it is killed, and with the last process its mount and network namespaces disappear. So nothing needs to be
+remembered and undone. Machines nest; the cluster is one machine, and each node is a machine inside it.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def run(*command: str, timeout_seconds: float = 120) -> str:
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
-    """Whether exactly this process still runs (not a later one with its number, not one that is only not yet reaped)."""
+    """Whether exactly this process still runs (not a later one with its number, nor one only not yet reaped)."""
     try:
         return _start_ticks(pid) == start_ticks and _state(pid) not in "ZX"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,8 +1,8 @@
 """The cluster's network: one switch in a network namespace of its own, this host and every node plugged into it.
 
-All pods of all nodes share one flat /16, so no route, no masquerading and no kernel setting of this host is touched. The
-switch sits in a namespace of its own so that this host's firewall rules (Docker's, for one) do not see the nodes' frames.
-The only trace on the host is one interface, which goes with the switch.
+All pods of all nodes share one flat /16, so no route, no masquerading and no kernel setting of this host is touched.
+The switch sits in a namespace of its own so that this host's firewall rules (Docker's, for one) do not see the nodes'
+frames. The only trace on the host is one interface, which goes with the switch.
 """
 
 from __future__ import annotations

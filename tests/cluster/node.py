@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.cluster import cgroups
 from tests.cluster.control_plane import NODE_GRACE_SECONDS, Site, wait
 from tests.cluster.machine import Machine
 from tests.cluster.network import Network, plug_in_node
@@ -18,12 +19,13 @@ _SOCKET = "/run/containerd/containerd.sock"  # each node has a /run of its own
 
 
 def boot(site: Site, known: State, wanted: NodeState) -> Machine:
-    """Boots a node up to a containerd that answers and a kubelet that registers; images from an earlier life are kept."""
+    """Boots a node up to a containerd that answers and a kubelet that registers; earlier images are kept."""
     name, number, network = wanted.name, wanted.number, known.network
     machine = Machine.boot(name, ("pid", "mount", "net", "uts", "ipc"), inside=site.machine)
     place = site.directory / "nodes" / name
     (place / "cni").mkdir(parents=True, exist_ok=True)
     _prepare(machine, name)
+    cgroups.make(site.directory.name, name)
     plug_in_node(known.switch, machine, network, number)
     (place / "cni" / "10-pods.conflist").write_text(json.dumps(_cni(network, number)))
     (place / "containerd.toml").write_text(_containerd(place))
@@ -97,7 +99,7 @@ def _containerd(place: Path) -> str:
 version = 3
 root = "{place}/containerd"
 state = "/run/containerd"
-disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing"]
+disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.tracing"]
 
 [grpc]
 address = "{_SOCKET}"

@@ -44,7 +44,7 @@ class Authority:
         return cls(directory, trustme.CA.from_pem(*pair))
 
     def issue(self, name: str, *, user: str, group: str = "", hosts: tuple[str, ...] = ()) -> Certificate:
-        """A certificate for `user` in one `group`, valid as a server for `hosts`; files `<name>.crt` and `<name>.key`."""
+        """A certificate for `user` in one `group`, and as a server for `hosts`: files `<name>.crt`, `<name>.key`."""
         # A certificate without any host name is refused: its (critical) list of names would be empty.
         leaf = self._authority.issue_cert(
             *(hosts or ("client.invalid",)), common_name=user, organization_name=group or None

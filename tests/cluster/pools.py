@@ -16,7 +16,8 @@ FAKE = "tpulaunch.dev/fake-node"
 class Pool:
     """`hosts` equal nodes named `<name>-0`, `<name>-1`, ...; a pool without `accelerator` is one of plain CPU nodes.
 
-    `labels` come on top of GKE's (`cloud.google.com/gke-spot: "true"`, ...). `real` nodes run pods; others only take them.
+    `labels` come on top of GKE's (`cloud.google.com/gke-spot: "true"`, ...). `real` nodes run pods; others only take
+    them.
     """
 
     name: str

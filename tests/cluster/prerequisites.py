@@ -37,8 +37,8 @@ def missing_packages() -> list[str]:
 
 
 def _allow_watches() -> None:
-    # A cluster of five nodes takes about 60 inotify instances; most systems allow a user 128 in all, and components that get
-    # none end with "too many open files". What a system allows beyond is never lowered.
+    # A cluster of five nodes takes about 60 inotify instances; most systems allow a user 128 in all, and components
+    # that get none end with "too many open files". What a system allows beyond is never lowered.
     limit = Path("/proc/sys/fs/inotify/max_user_instances")
     if int(limit.read_text()) < _INOTIFY_INSTANCES:
         try:
@@ -54,7 +54,7 @@ def require_programs(*, install: bool = True) -> None:
     """
     if os.geteuid() != 0:
         raise UnfitHostError(
-            "the test cluster runs kubelets and containers and needs root; or name a cluster by TPULAUNCH_TEST_KUBECONFIG"
+            "the test cluster runs kubelets and needs root; or name a cluster by TPULAUNCH_TEST_KUBECONFIG"
         )
     _allow_watches()
     absent = missing_packages()

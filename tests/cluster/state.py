@@ -1,8 +1,8 @@
 """What is remembered of a running cluster outside the process that started it, and how leftovers are removed.
 
-Each cluster has one directory in the temporary directory; `state.json` in it names the cluster's machine and its owner. A
-cluster whose owner is gone (a test run that was killed) has no processes any more, since the kernel ended them with it; what
-is left are files and empty cgroups, which the next start sweeps away.
+Each cluster has one directory in the temporary directory; `state.json` in it names the cluster's machine and its
+owner. A cluster whose owner is gone (a test run that was killed) has no processes any more, since the kernel ended
+them with it; what is left are files and empty cgroups, which the next start sweeps away.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cluster import cgroups
 from tests.cluster.errors import ClusterError
 from tests.cluster.machine import Machine, end, is_alive, run
 from tests.cluster.network import Network
 from tests.cluster.pools import Pool
 
 PREFIX = "tpulaunch-cluster-"
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def remove(directory: Path) -> None:
         state = State.load(directory)
         end(state.machine.init_pid, state.machine.start_ticks)
         _remove_interface(state.network.interface)
-    _remove_cgroups(directory.name)
+    cgroups.remove(directory.name)
     shutil.rmtree(directory)
 
 
@@ -141,7 +141,7 @@ def leftovers(directory: Path, state: State) -> list[str]:
     found += [f"mount {line.split()[4]}" for line in mounts.splitlines() if str(directory) in line]
     if (Path("/sys/class/net") / state.network.interface).exists():
         found.append(f"interface {state.network.interface}")
-    found += [f"cgroup {path}" for path in _cgroups(directory.name)]
+    found += [f"cgroup {path}" for path in cgroups.find(directory.name)]
     if directory.exists():
         found.append(f"directory {directory}")
     if state.machine.is_alive():
@@ -156,18 +156,6 @@ def _processes_naming(directory: Path) -> list[int]:
             if str(directory).encode() in path.read_bytes() and path.parent.name != str(os.getpid()):
                 found.append(int(path.parent.name))
     return found
-
-
-def _cgroups(name: str) -> list[Path]:
-    # Version 1 has one tree per controller, version 2 a single one.
-    return [path for path in (_CGROUPS / name, *_CGROUPS.glob(f"*/{name}")) if path.is_dir() and not path.is_symlink()]
-
-
-def _remove_cgroups(name: str) -> None:
-    for top in _cgroups(name):
-        for path, _, _ in os.walk(top, topdown=False):
-            with contextlib.suppress(FileNotFoundError):
-                Path(path).rmdir()
 
 
 def _remove_interface(interface: str) -> None:

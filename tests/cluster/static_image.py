@@ -1,6 +1,7 @@
 """Makes the two images that need no registry and no build: busybox for small pods, and the sandbox's pause.
 
-Both are Debian's static busybox in one layer, written as a docker archive (one tar of JSON and layer), which containerd imports.
+Both are Debian's static busybox in one layer, written as a docker archive (one tar of JSON and layer), which
+containerd imports.
 """
 
 from __future__ import annotations

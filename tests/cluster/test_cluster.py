@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.cluster import Cluster, OwnCluster
 from tests.cluster.pools import ACCELERATOR, CHIP, v6e
 from tests.cluster.workloads import container, jobset, pod
 
 pytestmark = pytest.mark.cluster
 
-# Every host serves its name, reads every other host's name, tells the coordinator, and stays until the coordinator left.
+# Every host serves its name, reads every other host's name, tells the coordinator, and stays until the coordinator
+# left.
 MEET = """
-cd /tmp && mkdir cgi-bin done && hostname > name
-printf '#!/bin/sh\\ntouch "/tmp/done/$QUERY_STRING"\\nprintf "Content-Type: text/plain\\\\r\\\\n\\\\r\\\\nok"\\n' > cgi-bin/done
-chmod +x cgi-bin/done
-httpd -p 8471 -h /tmp
-for slice in 0 1; do for host in 0 1; do
+cd /tmp && mkdir cgi-bin done && hostname > name printf '#!/bin/sh\\ntouch "/tmp/done/$QUERY_STRING"\\nprintf
+"Content-Type: text/plain\\\\r\\\\n\\\\r\\\\nok"\\n' > cgi-bin/done chmod +x cgi-bin/done httpd -p 8471 -h /tmp for
+slice in 0 1; do for host in 0 1; do
     peer="meet-slice-$slice-$host.meet"
     until wget -qO- "http://$peer:8471/name"; do sleep 0.2; done
 done; done
@@ -90,12 +90,14 @@ def test_kueue_holds_a_jobset_back_that_wants_more_chips_than_the_quota(cluster:
     ],
     ids=["taint", "chips", "labels"],
 )
-def test_a_pod_stays_off_nodes_without_what_it_needs(cluster: Cluster, namespace: str, wanted: dict, why: str) -> None:
+def test_a_pod_stays_off_nodes_without_what_it_needs(
+    cluster: Cluster, namespace: str, wanted: Object, why: str
+) -> None:
     cluster.require("tpu-nodes")
     name = wanted["metadata"]["name"]
     cluster.create(wanted, namespace)
 
-    def is_refused(seen: dict) -> bool:
+    def is_refused(seen: Object) -> bool:
         conditions = seen.get("status", {}).get("conditions", [])
         return any(each["type"] == "PodScheduled" and why in each.get("message", "") for each in conditions)
 
@@ -146,8 +148,6 @@ def test_a_node_without_power_is_found_dead_its_pod_is_deleted_and_it_comes_back
 
 
 def test_another_user_may_do_nothing_until_granted(own: OwnCluster) -> None:
-    from tests.cluster.api import Api, ApiError
-
     stranger = Api(own.kubeconfig_as("stranger"))
     with pytest.raises(ApiError) as refused:
         stranger.list("Pod", "default")

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import cluster as clusters
-from tests.cluster import state
+from tests.cluster import add_ons, state
 from tests.cluster.api import Api
 from tests.cluster.cluster import Cluster, OwnCluster
 from tests.cluster.errors import ClusterError
@@ -36,7 +35,7 @@ def _run_a_pod(api: Api, image: str) -> None:
 
 
 def test_taking_a_cluster_down_leaves_nothing() -> None:
-    started = OwnCluster.up(ONE_NODE)
+    started = OwnCluster.up(ONE_NODE, with_add_ons=False)
     known = State.load(started.directory)
     _run_a_pod(started.api, started.busybox)
     assert state.leftovers(started.directory, known) != []
@@ -47,7 +46,7 @@ def test_taking_a_cluster_down_leaves_nothing() -> None:
 def test_a_killed_owner_takes_its_cluster_along_and_the_next_start_sweeps_up() -> None:
     script = (
         "import sys; from tests.cluster.cluster import OwnCluster; from tests.cluster.pools import v5e;"
-        "print(OwnCluster.up([v5e('only')]).directory, flush=True); sys.stdin.read()"
+        "print(OwnCluster.up([v5e('only')], with_add_ons=False).directory, flush=True); sys.stdin.read()"
     )
     owner = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
@@ -70,7 +69,7 @@ def test_a_start_that_fails_leaves_its_logs_and_nothing_else(monkeypatch: pytest
     def broken(*_: object) -> None:
         raise ClusterError("no add-on today")
 
-    monkeypatch.setattr(clusters.add_ons, "install", broken)
+    monkeypatch.setattr(add_ons, "install", broken)
     before = set(state.directories())
     with pytest.raises(ClusterError, match="no add-on today") as told:
         OwnCluster.up(ONE_NODE, keep_logs_in=tmp_path / "kept")

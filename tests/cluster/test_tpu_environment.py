@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.workloads import container, jobset, pod
 
@@ -13,8 +14,9 @@ F3, T3 = "false,false,false", "true,true,true"
 V4, V5E, V5P, V6E, V7X = "tpu-v4-podslice", "tpu-v5-lite-podslice", "tpu-v5p-slice", "tpu-v6e-slice", "tpu7x"
 FOUR, EIGHT = "8431,8432,8433,8434", "8431,8432,8433,8434,8435,8436,8437,8438"
 
+Vector = tuple[str, str, int, str, str, str, str, bool, str]
 # accelerator, topology, chips per node | type, host bounds, chips per host bounds, wrap, is it alone, metrics ports
-VECTORS = [
+VECTORS: list[Vector] = [
     (V4, "2x2x1", 4, "v4-8", "1,1,1", "2,2,1", F3, True, FOUR),
     (V4, "2x2x2", 4, "v4-16", "1,1,2", "2,2,1", F3, False, FOUR),
     (V4, "4x4x4", 4, "v4-128", "2,2,4", "2,2,1", T3, False, FOUR),
@@ -32,28 +34,14 @@ VECTORS = [
 ]
 
 
-def _environment(made: dict, index: int = 0) -> dict[str, str]:
+def _environment(made: Object, index: int = 0) -> dict[str, str]:
     given = made["spec"]["containers"][index].get("env", [])
     return {each["name"]: each["value"] for each in given if "value" in each}
 
 
-@pytest.mark.parametrize(
-    ("accelerator", "topology", "chips", "kind", "hosts", "host", "wrap", "is_alone", "ports"),
-    VECTORS,
-    ids=[f"{row[3]}-{row[2]}t" for row in VECTORS],
-)
-def test_a_pod_gets_the_variables_of_the_device_plugin(
-    cluster: Cluster,
-    accelerator: str,
-    topology: str,
-    chips: int,
-    kind: str,
-    hosts: str,
-    host: str,
-    wrap: str,
-    is_alone: bool,
-    ports: str,
-) -> None:
+@pytest.mark.parametrize("vector", VECTORS, ids=[f"{row[3]}-{row[2]}t" for row in VECTORS])
+def test_a_pod_gets_the_variables_of_the_device_plugin(cluster: Cluster, vector: Vector) -> None:
+    accelerator, topology, chips, kind, hosts, host, wrap, is_alone, ports = vector
     cluster.require("tpu-injection")
     wanted = pod("vector", container(cluster.busybox, "true", chips), accelerator=accelerator, topology=topology)
     seen = _environment(cluster.create(wanted, "default", dry_run=True))
