@@ -40,6 +40,7 @@ class Documents:
         close_cut: Whether a document that is cut at its end still gets ``suffix``. A model's input format wants it
             ([SEP]); a language model must not learn that a text ends where it was cut.
         bad: Records that became empty documents, without prefix and suffix.
+        unlearnable: Places of documents that are whole, but of which no token that reaches the model carries loss.
     """
 
     ids: Int32s
@@ -49,6 +50,7 @@ class Documents:
     suffix: tuple[int, ...] = ()
     close_cut: bool = False
     bad: tuple[BadRecord, ...] = ()
+    unlearnable: tuple[int, ...] = ()
 
     @property
     def num_documents(self) -> int:
@@ -85,4 +87,5 @@ class Documents:
                 for record in self.bad
                 if begin <= record.row < end
             ),
+            unlearnable=tuple(place - begin for place in self.unlearnable if begin <= place < end),
         )
