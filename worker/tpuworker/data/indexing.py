@@ -13,8 +13,9 @@ import numpy as np
 from tpuworker.data.index import Dropped, Index, SourceIndex
 from tpuworker.errors import DataError, Fault, FaultsError, InputError, SpecError
 from tpuworker.formats import ENDINGS, FORMATS, FileUnits, Format, format_named
+from tpuworker.formats.hub import resolve_hub
 from tpuworker.formats.values import plain_type, unify_types
-from tpuworker.spec.data import DataSpec, FilesSource, SkipPolicy
+from tpuworker.spec.data import DataSpec, FilesSource, HubSource, SkipPolicy, Source
 from tpuworker.spec.job import TPUJob
 from tpuworker.storage import FileInfo, Storage, redact
 
@@ -23,7 +24,6 @@ Judge = Callable[[Any], Iterable[tuple[int, str]]]
 Result = TypeVar("Result")
 _THREADS = 16
 _FAULTS_SHOWN = 20
-_NO_FORMAT = "unknown"
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,7 @@ class _Indexer:
 
     def index(self) -> SourceIndex:
         source = self.spec.sources[self.number]
-        if not isinstance(source, FilesSource):
-            raise InputError([Fault(self.place, type(source).__name__, "a source of files")])
-        scanned = self._scan(self.storage.resolve(source.patterns), source.format)
+        scanned = self._scan(self._files(source))
         column, kind = self._column(scanned)
         self._refuse_nulls(scanned, column)
         return self._judged(
@@ -117,17 +115,27 @@ class _Indexer:
         policy = self.spec.on_bad_record
         return policy.skip.limit if isinstance(policy, SkipPolicy) else 0
 
-    def _scan(self, files: Sequence[FileInfo], declared: str) -> _Scanned:
-        names = [format_named(file.name) or _NO_FORMAT if declared == "auto" else declared for file in files]
+    def _files(self, source: Source) -> list[tuple[FileInfo, str]]:
+        """Return the files of a source, each with its format."""
+        if isinstance(source, HubSource):
+            return resolve_hub(source, self.storage, self.place)
+        if not isinstance(source, FilesSource):
+            raise InputError([Fault(self.place, type(source).__name__, "files or hub")])
+        files = self.storage.resolve(source.patterns)
+        if source.format != "auto":
+            return [(file, source.format) for file in files]
         endings = f"one of {' '.join(ENDINGS)}, also with .gz or .zst"
         faults = [
             Fault(redact(file.url), "an ending that says no format", endings, "or set format")
-            for file, name in zip(files, names, strict=True)
-            if name == _NO_FORMAT
+            for file in files
+            if format_named(file.name) is None
         ]
         if faults:
             raise InputError(_shown(faults))
-        pairs = list(zip(files, names, strict=True))
+        return [(file, format_named(file.name) or "") for file in files]
+
+    def _scan(self, pairs: Sequence[tuple[FileInfo, str]]) -> _Scanned:
+        faults: list[Fault] = []
         results = list(self.pool.map(lambda pair: _try(lambda: self._units(*pair)), pairs))
         dropped, notes, kept = [], [], []
         for (file, name), result in zip(pairs, results, strict=True):
@@ -142,7 +150,7 @@ class _Indexer:
         if faults:
             raise InputError(_shown(faults))
         if not any(len(units.rows) for _, _, units in kept):
-            found = f"{len(files)} files without a row" if kept else f"{len(dropped)} files, all of them bad"
+            found = f"{len(pairs)} files without a row" if kept else f"{len(dropped)} files, all of them bad"
             raise InputError([Fault(self.place, found, "rows"), *(Fault(d.file, d.reason, "rows") for d in dropped)])
         return _Scanned(
             files=tuple(file for file, _, _ in kept),
@@ -258,8 +266,10 @@ def _shown(faults: list[Fault]) -> list[Fault]:
     return faults if rest <= 0 else [*faults[:_FAULTS_SHOWN], Fault("and more", f"{rest} faults of this kind", "none")]
 
 
-def _name(source: FilesSource) -> str:
-    return redact(", ".join(source.patterns))
+def _name(source: Source) -> str:
+    if isinstance(source, FilesSource):
+        return redact(", ".join(source.patterns))
+    return source.hub if isinstance(source, HubSource) else source.tfds
 
 
 def _as_read(kind: Any, task: str) -> Any:

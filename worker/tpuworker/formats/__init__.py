@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from tpuworker.formats.arrow import ArrowFormat
 from tpuworker.formats.base import BadRecord, Decoded, FileUnits, Format
+from tpuworker.formats.hub import DatasetsFormat
 from tpuworker.formats.jsonl import JsonlFormat
 from tpuworker.formats.parquet import ParquetFormat
 from tpuworker.formats.text import TextFormat
 from tpuworker.storage import plain_name
 
-#: Plain files by the word that the spec uses for them.
-FORMATS: dict[str, type[Format]] = {each.name: each for each in (ParquetFormat, JsonlFormat, ArrowFormat, TextFormat)}
+#: Every way of storing rows by its name; those of plain files are words of the spec.
+FORMATS: dict[str, type[Format]] = {
+    each.name: each for each in (ParquetFormat, JsonlFormat, ArrowFormat, TextFormat, DatasetsFormat)
+}
 
 ENDINGS: dict[str, str] = {ending: name for name, each in FORMATS.items() for ending in each.endings}
 

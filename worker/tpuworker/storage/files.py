@@ -176,14 +176,8 @@ class Storage:
             details = with_retries(listing, url=pattern, policy=self.policy)
         except NotFoundError:
             return []
-        entries = []
-        for detail in details:
-            url = system.unstrip_protocol(detail["name"])
-            version = str(detail.get("etag") or detail.get("ETag") or detail.get("generation") or _oid(detail) or "")
-            info = FileInfo(url, int(detail.get("size") or 0), version.strip('"'))
-            if detail["name"] == path or not info.name.startswith(_HIDDEN):
-                entries.append((info, detail["type"] != "directory"))
-        return entries
+        entries = [(detail["name"], *_entry(system, detail)) for detail in details]
+        return [(info, is_file) for name, info, is_file in entries if name == path or not info.name.startswith(_HIDDEN)]
 
     def _beside(self, pattern: str) -> str:
         parent = pattern.rsplit("/", 1)[0] if "/" in pattern else "."
@@ -206,6 +200,26 @@ class Storage:
             InputError: It is not there, or is a directory.
         """
         return self.resolve([url if is_remote(url) else glob.escape(url)])[0]
+
+    def infos(self, urls: Sequence[str]) -> tuple[FileInfo, ...]:
+        """Return files by their exact names in the order given, with one listing a directory instead of one a file.
+
+        Raises:
+            InputError: Those that are not there.
+        """
+        known: dict[str, FileInfo] = {}
+        for parent in dict.fromkeys(url.rpartition("/")[0] for url in urls if is_remote(url)):
+            if not parent.startswith(("http://", "https://")):
+                known |= {file.url: file for file, is_file in self._listed(parent) if is_file}
+        return tuple(known.get(url) or self.info(url) for url in urls)
+
+    def _listed(self, parent: str) -> list[tuple[FileInfo, bool]]:
+        system, path = self.system(parent)
+        try:
+            details = with_retries(lambda: system.ls(path, detail=True), url=parent, policy=self.policy)
+        except NotFoundError:
+            return []
+        return [_entry(system, detail) for detail in details]
 
     def open(self, file: FileInfo, buffer_bytes: int = READ_AHEAD_BYTES) -> BinaryIO:
         """Return a seekable binary file.
@@ -278,6 +292,13 @@ def _local_entries(pattern: str) -> list[tuple[FileInfo, bool]]:
 def _globbed(pattern: str) -> list[Path]:
     matches = map(Path, glob.glob(pattern, recursive=True))  # noqa: PTH207 (Path.glob refuses absolute patterns)
     return [path for path in matches if not path.name.startswith(_HIDDEN)]
+
+
+def _entry(system: Any, detail: dict[str, Any]) -> tuple[FileInfo, bool]:
+    """Return a file system's own description as ours, and whether it is a file."""
+    version = str(detail.get("etag") or detail.get("ETag") or detail.get("generation") or _oid(detail) or "")
+    info = FileInfo(system.unstrip_protocol(detail["name"]), int(detail.get("size") or 0), version.strip('"'))
+    return info, detail["type"] != "directory"
 
 
 def _oid(detail: dict[str, Any]) -> str:

@@ -50,22 +50,34 @@ class Scratch:
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
-            with self._lock:
-                path = self._root() / key
-                known = key in self._sizes
-            if not known:
-                part = path.with_name(path.name + ".part")
+            while True:
+                with self._lock:
+                    path = self._root() / key
+                    known = key in self._sizes
+                if not known:
+                    self._make(path, make)
                 try:
-                    make(part)
-                    part.rename(path)
-                finally:
-                    part.unlink(missing_ok=True)
-            opened = opener(path)
-            with self._lock:
-                self._sizes[key] = path.stat().st_size
-                self._sizes.move_to_end(key)
-                self._evict(keep=key)
-            return opened
+                    opened = opener(path)
+                except FileNotFoundError:
+                    with self._lock:  # evicted between the look and the opening: make it again
+                        if known and self._sizes.pop(key, None) is None:
+                            continue
+                    raise
+                with self._lock:
+                    if path.exists():
+                        self._sizes[key] = path.stat().st_size
+                        self._sizes.move_to_end(key)
+                        self._evict(keep=key)
+                return opened
+
+    @staticmethod
+    def _make(path: Path, make: Callable[[Path], None]) -> None:
+        part = path.with_name(path.name + ".part")
+        try:
+            make(part)
+            part.rename(path)
+        finally:
+            part.unlink(missing_ok=True)
 
     def discard(self, key: str) -> None:
         """Remove a file that will not be asked for soon."""
