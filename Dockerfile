@@ -5,13 +5,17 @@
 #
 # BASE_IMAGE   any image with Python 3.11 or newer, pip and venv
 # BACKEND      jax | torch-xla
+# RUNTIME      tpu | cpu: cpu leaves libtpu out (0.7 GB), for machines without a TPU
 # TORCH_INDEX  index of PyTorch's CPU wheels; without it torch brings several GB of CUDA libraries no TPU host uses
 #
 # It runs as user 1000 on a read-only root file system; only /tmp and /dev/shm need to be writable.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
-FROM ${BASE_IMAGE} AS build
+# The libraries, from the locked versions, in a layer that changes only with them: a new build of the worker pushes and
+# pulls a few hundred kB.
+FROM ${BASE_IMAGE} AS libraries
 ARG BACKEND=jax
+ARG RUNTIME=tpu
 ARG TORCH_INDEX=
 # Certificates come from the base's store, so a company's own authority added there is trusted. The cache lies beside the
 # target, where files are linked instead of copied, and stays in this stage.
@@ -19,30 +23,51 @@ ENV UV_CACHE_DIR=/opt/build/cache UV_NATIVE_TLS=1 UV_PYTHON_DOWNLOADS=never PIP_
 RUN python3 -m venv /opt/build && /opt/build/bin/pip install --quiet "uv==0.9.*" \
  && /opt/build/bin/uv venv --quiet --python "$(command -v python3)" /opt/tpuworker
 WORKDIR /src
-# What changes rarely comes first: the libraries, from the locked versions. The `tpu` extra brings the one libtpu that the
-# backend was built against. What only the launcher imports stays out. Byte code is compiled here, since a worker can write
-# none when it starts.
 COPY pyproject.toml requirements.lock ./
+# The `tpu` extra brings the one libtpu that the backend was built against. What only the launcher imports stays out. Byte
+# code is compiled here, since a worker can write none when it starts.
 RUN set -eu; \
     case "$BACKEND" in \
-      jax) runtime="jax[tpu]" ;; \
-      torch-xla) runtime="torch_xla[tpu]" ;; \
+      jax) library=jax ;; \
+      torch-xla) library=torch_xla ;; \
       *) echo "BACKEND is '$BACKEND'; it must be jax or torch-xla" >&2; exit 2 ;; \
+    esac; \
+    case "$RUNTIME" in \
+      tpu) library="$library[tpu]" ;; \
+      cpu) ;; \
+      *) echo "RUNTIME is '$RUNTIME'; it must be tpu or cpu" >&2; exit 2 ;; \
     esac; \
     printf 'kubernetes\ntyper\n' > /opt/build/launcher-only; \
     set -- --constraint requirements.lock --excludes /opt/build/launcher-only; \
     # CPU wheels carry other hashes than the locked ones of the same version.
     if [ -n "$TORCH_INDEX" ]; then set -- "$@" --index "$TORCH_INDEX" --no-verify-hashes; fi; \
     /opt/build/bin/uv pip install --quiet --compile-bytecode --python /opt/tpuworker/bin/python "$@" \
-      --requirements pyproject.toml --extra "$BACKEND" "$runtime"
+      --requirements pyproject.toml --extra "$BACKEND" "$library"; \
+    echo /opt/project > "$(/opt/tpuworker/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+
+FROM libraries AS project
 COPY README.md LICENSE ./
 COPY launcher launcher
 COPY worker worker
 COPY manifests manifests
-RUN /opt/build/bin/uv pip install --quiet --compile-bytecode --no-deps --python /opt/tpuworker/bin/python .
+RUN /opt/build/bin/uv pip install --quiet --compile-bytecode --no-deps --python /opt/tpuworker/bin/python \
+      --target /opt/project .
 
 FROM ${BASE_IMAGE}
+COPY --from=libraries /opt/tpuworker /opt/tpuworker
+COPY --from=project /opt/project /opt/project
+ENV PATH=/opt/project/bin:/opt/tpuworker/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/tmp
+# Training code of an image built on this one belongs here: `FROM tpuworker` and `COPY my_project /workspace/my_project`.
+WORKDIR /workspace
+USER 1000:1000
+# No init in front: tpuworker is one. As process 1 it reaps, hands signals on to the whole process group, ends with the
+# worker's exit code, and writes the last words of a worker that was killed.
+ENTRYPOINT ["tpuworker"]
 ARG BACKEND=jax
+ARG RUNTIME=tpu
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="tpuworker" \
@@ -50,15 +75,5 @@ LABEL org.opencontainers.image.title="tpuworker" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      dev.tpulaunch.backend="${BACKEND}"
-COPY --from=build /opt/tpuworker /opt/tpuworker
-ENV PATH=/opt/tpuworker/bin:/usr/local/bin:/usr/bin:/bin \
-    PYTHONUNBUFFERED=1 \
-    PYTHONDONTWRITEBYTECODE=1 \
-    HOME=/tmp
-# Where training code of an image built on this one belongs: `FROM tpuworker` and `COPY my_project /workspace/my_project`.
-WORKDIR /workspace
-USER 1000:1000
-# No init in front: tpuworker is one. As process 1 it reaps, hands signals on to the whole process group, ends with the
-# worker's exit code, and writes the last words of a worker that was killed.
-ENTRYPOINT ["tpuworker"]
+      dev.tpulaunch.backend="${BACKEND}" \
+      dev.tpulaunch.runtime="${RUNTIME}"

@@ -42,8 +42,8 @@ Default nodes, labelled and tainted as GKE does it, pool name in `cloud.google.c
     v6e-b-0, v6e-b-1   v6e 2x4, 4 chips each   } a job of two slices with two hosts runs for real
     v5e-0              v5e 2x2, 4 chips          single-host slice
 
-The machine is small: a policy (`policies/small_machines.yaml`) cuts what TPU pods *request* in memory and CPU, so that a
-pod written for a 720 GiB host is scheduled; limits stay as they are.
+The machine is small: a policy (`policies/small_machines.yaml`) cuts what TPU pods *request* in memory and CPU, so that
+a pod written for a 720 GiB host is scheduled; limits stay as they are.
 
-People: `python -m tests.cluster up | status | down | build`, see README.md beside this file.
+People: `python -m tests.cluster up | status | down | build | image`, see README.md beside this file.
 """

@@ -1,4 +1,4 @@
-"""The cluster for people: `python -m tests.cluster up | status | down | build`."""
+"""The cluster for people: `python -m tests.cluster up | status | down | build | image`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cluster import state
+from tests.cluster import images, state
 from tests.cluster.build import build, cache_dir
 from tests.cluster.cluster import OwnCluster
 from tests.cluster.errors import ClusterError
@@ -20,6 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build every part into the cache (about ten minutes once)")
+    image = commands.add_parser("image", help="build the worker image and tell its size")
+    image.add_argument("backend", choices=("jax", "torch-xla"))
+    image.add_argument("--runtime", choices=("cpu", "tpu"), default="cpu", help="tpu: with libtpu, as it is shipped")
     commands.add_parser("up", help="start a cluster that stays, and print its kubeconfig")
     commands.add_parser("status", help="list the clusters of this host")
     down = commands.add_parser("down", help="end clusters and remove everything of them")
@@ -28,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if chosen.command == "down":
             return _down(chosen.directory)
+        if chosen.command == "image":
+            return _image(chosen.backend, chosen.runtime)
         return {"build": _build, "up": _up, "status": _status}[chosen.command]()
     except ClusterError as error:
         print(error, file=sys.stderr)
@@ -39,6 +44,16 @@ def _build() -> int:
     for part, version in build().versions.items():
         print(f"{part} {version}")
     print(cache_dir())
+    return 0
+
+
+def _image(backend: str, runtime: str) -> int:
+    require_programs()
+    archive = images.archive_of(backend, runtime)
+    layers = images.layer_bytes(archive)
+    print(f"{images.name_of(backend, runtime)}  {sum(layers) / 1e6:.0f} MB unpacked")
+    print(f"layers (MB): {', '.join(f'{size / 1e6:.1f}' for size in layers)}")
+    print(archive)
     return 0
 
 

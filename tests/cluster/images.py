@@ -1,16 +1,19 @@
 """Builds the project's worker image from its Dockerfile with buildah, on a Debian base made here: no registry is asked.
 
-Both the base and the images are kept in the cache, the images under a key of everything that goes into them.
+The base, the layers and the images are kept in the cache; an image has a key of everything that goes into it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.build import cache_dir, forget_unused, locked
 from tests.cluster.errors import ClusterError
@@ -23,21 +26,47 @@ _TREES = ("launcher", "worker", "manifests")
 _CERTIFICATES = Path("/etc/ssl/certs")
 
 
-def name_of(backend: str) -> str:
+def name_of(backend: str, runtime: str = "cpu") -> str:
     """The image's name on the nodes."""
-    return f"localhost/tpulaunch-test/tpuworker:{backend}"
+    return f"localhost/tpulaunch-test/tpuworker:{backend}-{runtime}"
 
 
-def archive_of(backend: str) -> Path:
-    """The docker archive of the worker image, built if the sources or the base changed since the last time."""
+def archive_of(backend: str, runtime: str = "cpu") -> Path:
+    """The docker archive of the worker image, built if the sources or the base changed since the last time.
+
+    By default without libtpu: no host of a test cluster has a TPU, and each takes a copy of the image.
+    """
     with locked(cache_dir() / "images.lock"):
         base = _base()
-        place = cache_dir() / f"image-{backend}-{_key(base)}.tar"
+        place = cache_dir() / f"image-{backend}-{runtime}-{_key(base)}.tar"
         if not place.exists():
             print(f"building the worker image for {backend} ...", file=sys.stderr, flush=True)
-            _build(backend, base, place)
-        forget_unused(f"image-{backend}-*.tar", place)
+            _build(backend, runtime, base, place)
+        # Only the newest is of use, and each is large; whoever still loads an older one holds it open.
+        for old in cache_dir().glob(f"image-{backend}-{runtime}-*.tar"):
+            if old != place:
+                old.unlink()
+        forget_unused("base-*.tar", base)
     return place
+
+
+def configuration_of(archive: Path) -> dict[str, Any]:
+    """The image's configuration as its builder wrote it: user, entry point, variables, labels, history."""
+    with tarfile.open(archive) as content:
+        [image] = json.load(_member(content, "manifest.json"))
+        found: dict[str, Any] = json.load(_member(content, image["Config"]))
+    return found
+
+
+def layer_bytes(archive: Path) -> list[int]:
+    """Sizes of the image's layers, unpacked, in order."""
+    with tarfile.open(archive) as content:
+        [image] = json.load(_member(content, "manifest.json"))
+        return [content.getmember(name).size for name in image["Layers"]]
+
+
+def _member(content: tarfile.TarFile, name: str) -> Any:
+    return content.extractfile(name)
 
 
 def _key(base: Path) -> str:
@@ -57,7 +86,6 @@ def _base() -> Path:
     print(f"making a Debian {_SUITE} base image ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="tpulaunch-base-") as scratch:
         root = Path(scratch) / "root"
-        # The suite's signature is checked where its keyring is installed; on other systems debootstrap says so itself.
         _run("debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root))
         for junk in (root / "var/cache/apt/archives", root / "var/lib/apt/lists", root / "usr/share/doc"):
             shutil.rmtree(junk, ignore_errors=True)
@@ -67,27 +95,33 @@ def _base() -> Path:
     return place
 
 
-def _build(backend: str, base: Path, place: Path) -> None:
-    # Storage of its own: neither the host's images nor its configuration play a part, and all goes at the end.
-    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="buildah-") as scratch:
-        storage = (f"--root={scratch}/root", f"--runroot={scratch}/run", "--storage-driver=overlay")
-        try:
-            base_name = f"localhost/tpulaunch-test/base:{_SUITE}"
+def _build(backend: str, runtime: str, base: Path, place: Path) -> None:
+    # Storage of its own: neither the host's images nor its configuration play a part. It stays, so that a change of the
+    # sources builds one small layer and not the libraries again.
+    home = cache_dir() / "buildah"
+    storage = (f"--root={home}/root", f"--runroot={home}/run", "--storage-driver=overlay")
+    base_name = f"localhost/tpulaunch-test/{base.stem}"
+    part = place.with_suffix(".part")
+    try:
+        if subprocess.run(["buildah", *storage, "inspect", base_name], check=False, capture_output=True).returncode:
             container = _run("buildah", *storage, "from", "scratch").strip()
             _run("buildah", *storage, "add", "--quiet", container, str(base), "/")
-            _run("buildah", *storage, "commit", "--quiet", container, base_name)
-            # The authorities this host trusts are trusted in the build as well; the image keeps its own.
-            passed = [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_dir() else []
-            _run(
-                "buildah", *storage, "bud", "--isolation=chroot", "--network=host", *passed,
-                f"--build-arg=BASE_IMAGE={base_name}", f"--build-arg=BACKEND={backend}",
-                f"--tag={name_of(backend)}", f"--file={PROJECT / 'Dockerfile'}", str(PROJECT),
-            )  # fmt: skip
-            part = place.with_suffix(".part")
-            _run("buildah", *storage, "push", "--quiet", name_of(backend), f"docker-archive:{part}:{name_of(backend)}")
-            part.rename(place)
-        finally:
-            subprocess.run(["umount", f"{scratch}/root/overlay"], check=False, capture_output=True)
+            _run("buildah", *storage, "commit", "--quiet", "--rm", container, base_name)
+        # The authorities this host trusts are trusted in the build as well; the image keeps its own.
+        passed = [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_dir() else []
+        passed += [f"--build-arg=BASE_IMAGE={base_name}", f"--build-arg=BACKEND={backend}"]
+        passed += [f"--build-arg=RUNTIME={runtime}", f"--tag={name_of(backend, runtime)}"]
+        file = f"--file={PROJECT / 'Dockerfile'}"
+        _run(
+            "buildah", *storage, "bud", "--layers", "--isolation=chroot", "--network=host", *passed, file, str(PROJECT)
+        )
+        part.unlink(missing_ok=True)
+        target = f"docker-archive:{part}:{name_of(backend, runtime)}"
+        _run("buildah", *storage, "push", "--quiet", name_of(backend, runtime), target)
+        part.rename(place)
+    finally:
+        part.unlink(missing_ok=True)
+        subprocess.run(["umount", f"{home}/root/overlay"], check=False, capture_output=True)
 
 
 def _run(*command: str) -> str:

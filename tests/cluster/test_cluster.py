@@ -24,7 +24,7 @@ coordinator="$MEGASCALE_COORDINATOR_ADDRESS"
 if [ "$(hostname).meet" = "$coordinator" ]; then
     until [ "$(ls done | wc -l)" = 3 ]; do sleep 0.2; done
 else
-    wget -qO- "http://$coordinator:8471/cgi-bin/done?$(hostname)"
+    wget -qO- "http://$coordinator:8471/cgi-bin/done?$(hostname)" || true  # it may be gone before it answers
     while wget -qO- "http://$coordinator:8471/name" > /dev/null; do sleep 0.2; done
 fi
 """
