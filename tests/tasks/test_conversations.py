@@ -14,8 +14,8 @@ import pytest
 from tests.tokens.builders import make_data, make_reference, make_tokenizer
 from tests.tokens.families import END, FAMILIES, byte_level_bpe
 from tpuworker.errors import DataError
-from tpuworker.pipeline import make_pipeline
-from tpuworker.tasks.conversation import ConversationTask, check_learnable
+from tpuworker.pipeline import make_pipeline, sample_texts
+from tpuworker.tasks.conversation import ConversationTask, check_learnable, render_column
 from tpuworker.tasks.probe import probe_rows
 from tpuworker.tasks.spans import SpanMasker
 from tpuworker.tasks.turns import turn_fields
@@ -132,7 +132,7 @@ def test_a_tokenizer_without_a_template_gets_the_stated_fallback() -> None:
     task = make_task(None)
     documents = task.encode(column(talk("hello", "world")))
     assert task.template.is_fallback
-    (rendered,), _ = task.render(column(talk("hello", "world")))
+    (rendered,), _ = render_column(column(talk("hello", "world")), task.template, task.spec)
     assert rendered.text == f"User: hello\n\nAssistant: world{END}"
     assert learnt(task, documents).strip() == f"world{END}"
 
@@ -212,7 +212,7 @@ def test_content_in_parts_is_joined_and_pictures_are_refused() -> None:
 )
 def test_a_system_message_is_kept_or_merged_into_the_first_user_turn(rule: str, wanted: str) -> None:
     task = make_task(conversation={"system_role": rule})
-    (rendered,), _ = task.render(column([turn("system", "be kind"), *talk("hello", "yes")]))
+    (rendered,), _ = render_column(column([turn("system", "be kind"), *talk("hello", "yes")]), task.template, task.spec)
     assert rendered.text.startswith(wanted)
 
 
@@ -303,3 +303,25 @@ def test_a_probe_shows_rows_as_text_with_the_trained_tokens_marked(layout: str) 
     assert text.endswith("pads>")
     assert ("--- next document ---" in text) == (layout == "pack")
     assert shown[0].num_trained == int((rows.arrays["labels"][0] != -100).sum())
+
+
+def test_samples_for_engines_are_the_texts_that_engines_get() -> None:
+    data = make_data(task="conversation", max_length=64)
+    texts = sample_texts(data, make_chat_tokenizer(), column(talk("a", "b"), None))
+    assert texts == [f"<|user|>a{END}\n<|assistant|>b{END}\n"]
+    assert sample_texts(make_data(), make_tokenizer(), pa.array(["a", None])) == ["a", ""]
+
+
+def test_the_cache_of_a_job_depends_on_all_but_the_layout(tmp_path: Path) -> None:
+    def cached(**fields: Any) -> Any:
+        data = make_data(task="conversation", cache=str(tmp_path), **{"max_length": 64, **fields})
+        cache = make_pipeline(data, make_chat_tokenizer(), make_reference(), num_rows=2).cache()
+        assert cache is not None
+        return cache
+
+    documents = make_task().encode(column(talk("a", "b")))
+    cached().keep("unit", documents)
+    assert cached(pad_labels="keep").find("unit") is not None
+    assert cached(max_length=32).find("unit") is None  # other rows have nothing to learn
+    assert cached(conversation={"loss_on": "all"}).find("unit") is None
+    assert make_pipeline(make_data(), make_tokenizer(), make_reference(), num_rows=2).cache() is None

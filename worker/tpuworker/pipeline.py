@@ -9,7 +9,12 @@ from tpuworker.layout import pack, pad
 from tpuworker.layout.pieces import Pieces, pack_window
 from tpuworker.layout.rows import RowBuffers, Rows
 from tpuworker.spec.data import DataSpec
+from tpuworker.storage import Storage
+from tpuworker.tasks.column import usable_texts
+from tpuworker.tasks.conversation import render_column
 from tpuworker.tasks.task import Task, task_for
+from tpuworker.tasks.template import ChatTemplate
+from tpuworker.tokens.cache import TokenCache
 from tpuworker.tokens.documents import Documents
 from tpuworker.tokens.engine import Engine, Int32s, Int64s
 from tpuworker.tokens.tokenizer import Tokenizer
@@ -57,6 +62,18 @@ class Pipeline:
         if data.task == "conversation":
             found["chat_template"] = self.tokenizer.chat_fingerprint
         return found
+
+    def cache(self, storage: Storage | None = None) -> TokenCache | None:
+        """Return the cache of ``spec.data.cache``, or None if there is none.
+
+        Its entries are documents of whole units: ``cache.documents(unit, make)`` finds or makes them, and
+        :func:`tpuworker.tokens.documents.gather_documents` picks a batch's rows out of several. They depend on all of
+        ``fingerprint`` but the layout; the engine is part of it, so that a difference found late spoils nothing else.
+        """
+        if self.data.cache is None:
+            return None
+        decides = {name: value for name, value in self.fingerprint.items() if name != "layout"}
+        return TokenCache(self.data.cache, decides, int(self.data.cache_limit_gib * 2**30), storage)
 
     def encode(self, column: pa.Array | pa.ChunkedArray) -> Documents:
         """Return one document per record; what is wrong with a record stands in ``Documents.bad``.
@@ -109,12 +126,28 @@ class Pipeline:
         )
 
     def batch(self, column: pa.Array | pa.ChunkedArray) -> dict[str, Int32s]:
-        """Return the arrays of one padded batch: ``input_ids``, ``attention_mask``, ``labels``, int32 [rows, max_length].
+        """Return the arrays of one padded batch: ``input_ids``, ``attention_mask``, ``labels``, int32.
 
         Args:
             column: At most as many records as the batch has rows.
         """
         return self.rows(self.encode(column)).arrays
+
+
+def sample_texts(data: DataSpec, tokenizer: Tokenizer, column: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return the texts of records as an engine will get them, for :func:`tpuworker.tokens.choose.judge_engines`.
+
+    Args:
+        data: The job's data section.
+        tokenizer: Its tokenizer; a conversation is rendered by its chat template.
+        column: Records of the user's data, some 2,000 of them.
+    """
+    if data.task == "conversation":
+        rendered, _ = render_column(column, ChatTemplate(tokenizer, wants_spans=False), data.conversation)
+        return [item.text for item in rendered if item.text]
+    texts, _ = usable_texts(column)
+    strings: list[str] = texts.to_pylist()
+    return strings
 
 
 def make_pipeline(data: DataSpec, tokenizer: Tokenizer, engine: Engine, num_rows: int) -> Pipeline:

@@ -189,7 +189,9 @@ class DataSpec(StrictModel):
     on_bad_record: BadRecordPolicy = "fail"
     """``fail``; ``mask``: the row stays, without loss; ``skip``: left out while the index is made, up to a limit."""
     cache: NonEmptyStr | None = None
-    """Directory for token ids of the first epoch, read by later ones."""
+    """Directory for token ids of the first epoch, read by later ones: local, or gs:// and the like. Hosts share it."""
+    cache_limit_gib: Annotated[float, Field(gt=0)] = 256.0
+    """Most that ``cache`` may hold; once it is full, further text is tokenised each time."""
 
     @field_validator("max_length")
     @classmethod

@@ -63,7 +63,8 @@ class ConversationTask:
         """All that decides the documents of given records, beside the tokenizer."""
         template = hashlib.sha256(self.template.source.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         rules = f"{self.spec.loss_on}/{self.spec.system_role}/{self.spec.nothing_to_learn}"
-        return f"conversation/1/{rules}/{template}"
+        window = f"{self.window}/{self.truncation_side}"  # decides which documents have nothing to learn
+        return f"conversation/1/{rules}/{window}/{template}"
 
     def encode(self, column: pa.Array | pa.ChunkedArray) -> Documents:
         """Return one document per conversation; see :class:`~tpuworker.tasks.task.Task`.
@@ -74,7 +75,7 @@ class ConversationTask:
         Raises:
             DataError: The column holds no lists of messages.
         """
-        rendered, bad = self.render(column)
+        rendered, bad = render_column(column, self.template, self.spec)
         texts = [item.text for item in rendered]
         encoded = self.engine.encode(texts)
         if self.spec.loss_on == "all":
@@ -87,24 +88,6 @@ class ConversationTask:
             encoded, mask = _emptied(encoded, mask, empty)
             empty = []
         return Documents(encoded.ids, encoded.offsets, trainable=mask, bad=tuple(bad), unlearnable=tuple(empty))
-
-    def render(self, column: pa.Array | pa.ChunkedArray) -> tuple[list[Rendered], list[BadRecord]]:
-        """Return each conversation as text (an empty one for a bad record), and the bad records.
-
-        Raises:
-            DataError: The column holds no lists of messages.
-        """
-        fields = turn_fields(column.type)
-        rendered = []
-        bad = []
-        for row, record in enumerate(column.to_pylist()):
-            turns = read_turns(record, fields, self.spec.system_role)
-            made = turns if isinstance(turns, BadTurns) else self.template.render(turns)
-            if isinstance(made, BadTurns):
-                bad.append(BadRecord(row, made.reason, made.detail))
-                made = Rendered("", ())
-            rendered.append(made)
-        return rendered, bad
 
     def _without_labels(self, encoded: Encoded, mask: Bools, bad: set[int]) -> list[int]:
         """Rows of which no trainable token lies in the window, but for its first, which nothing predicts."""
@@ -127,6 +110,27 @@ class ConversationTask:
         if not said:
             return "the assistant says nothing"
         return f"all {said} tokens of the assistant are cut off, {end - begin} tokens in all"
+
+
+def render_column(
+    column: pa.Array | pa.ChunkedArray, template: ChatTemplate, spec: ConversationSpec
+) -> tuple[list[Rendered], list[BadRecord]]:
+    """Return each conversation as text (an empty one for a bad record), and the bad records.
+
+    Raises:
+        DataError: The column holds no lists of messages.
+    """
+    fields = turn_fields(column.type)
+    rendered = []
+    bad = []
+    for row, record in enumerate(column.to_pylist()):
+        turns = read_turns(record, fields, spec.system_role)
+        made = turns if isinstance(turns, BadTurns) else template.render(turns)
+        if isinstance(made, BadTurns):
+            bad.append(BadRecord(row, made.reason, made.detail))
+            made = Rendered("", ())
+        rendered.append(made)
+    return rendered, bad
 
 
 def check_learnable(documents: Documents, spec: ConversationSpec) -> None:

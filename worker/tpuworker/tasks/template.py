@@ -54,7 +54,6 @@ class ChatTemplate:
     def __init__(self, tokenizer: Tokenizer, *, wants_spans: bool) -> None:
         # Said once at import: that PyTorch is not installed, which is none of a tokenizer's business.
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-        from jinja2.exceptions import TemplateError
         from transformers.utils.chat_template_utils import render_jinja_template
 
         self.source = tokenizer.chat_template or FALLBACK_TEMPLATE
@@ -64,7 +63,6 @@ class ChatTemplate:
         self._names = tokenizer.special_tokens
         self._ends = tuple(token for token in tokenizer.special_tokens.values() if token)
         self._render_library = render_jinja_template
-        self._refusals: tuple[type[Exception], ...] = (TemplateError, TypeError, KeyError, ValueError, AttributeError)
 
     def render(self, messages: list[Message]) -> Rendered | BadTurns:
         """Return the conversation as text, or why it cannot be one."""
@@ -74,7 +72,7 @@ class ChatTemplate:
                 return Rendered(texts[0], tuple((begin, end) for begin, end in spans[0] if end > begin))
             text = self._text(messages)
             return Rendered(text, ()) if not self._wants_spans else self._by_prefixes(messages, text)
-        except self._refusals as error:
+        except Exception as error:  # a template raises its own errors and those of whatever it does with a message
             return BadTurns("template-refused", " ".join(str(error).split())[:200])
 
     def _by_prefixes(self, messages: list[Message], text: str) -> Rendered | BadTurns:

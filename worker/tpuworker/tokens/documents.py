@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,14 +75,9 @@ class Documents:
 
     def select(self, begin: int, end: int) -> Documents:
         """Return documents ``begin`` to ``end`` (exclusive) without copying ids."""
-        offsets = self.offsets[begin : end + 1]
-        return Documents(
-            ids=self.ids,
-            offsets=offsets,
-            trainable=self.trainable,
-            prefix=self.prefix,
-            suffix=self.suffix,
-            close_cut=self.close_cut,
+        return replace(
+            self,
+            offsets=self.offsets[begin : end + 1],
             bad=tuple(
                 BadRecord(record.row - begin, record.reason, record.detail)
                 for record in self.bad
@@ -89,3 +85,51 @@ class Documents:
             ),
             unlearnable=tuple(place - begin for place in self.unlearnable if begin <= place < end),
         )
+
+
+def gather_documents(parts: Sequence[tuple[Documents, Int64s]]) -> Documents:
+    """Return documents picked out of several, copied together: what a batch needs of the units it is drawn from.
+
+    Args:
+        parts: Documents of one task, and int64 [picked]: which of them, in the order wanted.
+    """
+    lengths = [np.diff(documents.offsets)[places] for documents, places in parts]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *lengths]))]).astype(np.int64)
+    spans = [
+        (documents, begin, end)
+        for documents, places in parts
+        for begin, end in zip(
+            documents.offsets[:-1][places].tolist(), documents.offsets[1:][places].tolist(), strict=True
+        )
+    ]
+    ids = np.concatenate([np.zeros(0, np.int32), *(documents.ids[begin:end] for documents, begin, end in spans)])
+    trainable = None
+    if any(documents.trainable is not None for documents, _ in parts):
+        flags = [
+            np.ones(end - begin, np.bool_) if documents.trainable is None else documents.trainable[begin:end]
+            for documents, begin, end in spans
+        ]
+        trainable = np.concatenate([np.zeros(0, np.bool_), *flags])
+    bad = []
+    unlearnable = []
+    first = 0
+    for documents, places in parts:
+        records = {record.row: record for record in documents.bad}
+        empty = set(documents.unlearnable)
+        if records or empty:
+            for row, place in enumerate(places.tolist(), first):
+                if place in records:
+                    bad.append(replace(records[place], row=row))
+                if place in empty:
+                    unlearnable.append(row)
+        first += len(places)
+    if not parts:
+        return Documents(ids.astype(np.int32, copy=False), offsets)
+    return replace(
+        parts[0][0],
+        ids=ids.astype(np.int32, copy=False),
+        offsets=offsets,
+        trainable=trainable,
+        bad=tuple(bad),
+        unlearnable=tuple(unlearnable),
+    )
