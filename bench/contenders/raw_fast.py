@@ -18,12 +18,11 @@ _TEXTS_PER_CALL = 1_024
 
 
 class _Fast:
-    num_batches = 0
-
     def __init__(self, task: Task) -> None:
         self._seed = task.seed
         self._lengths_of = _ENGINES[task.text_option("engine", "fastokens")](task)
         self._texts = all_texts(parquet_files(task))
+        self.num_batches = len(self._texts) // _TEXTS_PER_CALL
 
     def __iter__(self) -> Iterator[Arrays]:
         for texts in in_calls(self._texts, _TEXTS_PER_CALL, self._seed):

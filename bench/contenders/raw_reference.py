@@ -17,14 +17,13 @@ _TEXTS_PER_CALL = {"rust": 256, "python": 128}
 
 
 class _Raw:
-    num_batches = 0
-
     def __init__(self, task: Task) -> None:
         self._task = task
         self._threads = task.text_option("threads", "rust")
         use_rust_threads(self._threads == "rust")
         self._tokenizer = load_reference(task)
         self._texts = all_texts(parquet_files(task))
+        self.num_batches = len(self._texts) // _TEXTS_PER_CALL[self._threads]
 
     def __iter__(self) -> Iterator[Arrays]:
         calls = in_calls(self._texts, _TEXTS_PER_CALL[self._threads], self._task.seed)

@@ -13,7 +13,7 @@ LEAST_BYTES, MOST_BYTES = 50, 60_000
 _VOCABULARY_WORDS = 20_000
 _BLOCK_DOCUMENTS = 2_000
 
-_ONSETS = tuple("bcdfghjklmnprstvwz") + ("br", "ch", "cl", "dr", "fl", "gr", "kl", "pr", "sh", "sp", "st", "th", "tr")
+_ONSETS = (*"bcdfghjklmnprstvwz", "br", "ch", "cl", "dr", "fl", "gr", "kl", "pr", "sh", "sp", "st", "th", "tr")
 _VOWELS = ["a", "e", "i", "o", "u", "ai", "ea", "ie", "ou"]
 _CODAS = ["", "", "", "n", "r", "s", "l", "t", "nd", "st", "ck", "m"]
 _NUM_SYLLABLES = len(_ONSETS) * len(_VOWELS) * len(_CODAS)
