@@ -26,4 +26,8 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
     from tpulaunch.cli.main import COMPLETION_VARIABLE, main
 
     os.environ[COMPLETION_VARIABLE] = f"source_{shell.value}"  # the scripts come from the completion machinery itself
-    raise typer.Exit(main([]))
+    try:
+        code = main([])
+    finally:
+        del os.environ[COMPLETION_VARIABLE]
+    raise typer.Exit(code)

@@ -19,8 +19,6 @@ from tpuworker.errors import WorkerError
 ENV_DEBUG = "TPULAUNCH_DEBUG"
 #: Set by the completion scripts to what they want to know.
 COMPLETION_VARIABLE = "_TPULAUNCH_COMPLETE"
-#: What a shell reports for a program that a closed pipe ended: 128 + SIGPIPE.
-_EXIT_CLOSED_PIPE = 141
 _EPILOG = (
     "Exit codes: 0 good; 1 error; 2 usage or invalid spec; 3 not found; 4 conflict; 124 timed out; 125 job failed."
 )
@@ -101,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
         return _refuse("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains while it ends
-        return _EXIT_CLOSED_PIPE
+        return EXIT_ERROR
     except OSError as error:
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_ERROR)
     except Exception as error:
