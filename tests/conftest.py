@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure, so no example is judged by its time.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 pytest_plugins = ["tests.cluster.fixtures"] if (Path(__file__).parent / "cluster/fixtures.py").exists() else []
 

@@ -16,7 +16,7 @@ MOST_HOSTS = 16
 def simulated(job: TPUJob, num_hosts: int | None) -> TPUJob:
     """Return the job on as many hosts: unchanged, or with another slice of the same generation.
 
-    Kept as far as possible: the number of slices, then the machine, then few slices.
+    Kept as far as possible: the machine, and so the devices of a host; then the number of slices; then few slices.
 
     Args:
         job: The job.
@@ -29,8 +29,8 @@ def simulated(job: TPUJob, num_hosts: int | None) -> TPUJob:
     spec = job.spec.slice
     if num_hosts is None and job.num_hosts > MOST_HOSTS:
         raise InputError(
-            f"the spec has {job.num_hosts} hosts ({spec.count} x {spec.generation} {spec.topology}); on one machine say "
-            "how many are simulated, for instance --hosts 2"
+            f"the spec has {job.num_hosts} hosts ({spec.count} x {spec.generation} {spec.topology}); on one machine "
+            "say how many are simulated, for instance --hosts 2"
         )
     if num_hosts is None or num_hosts == job.num_hosts:
         return job
@@ -72,8 +72,8 @@ def _nearest(job: TPUJob, num_hosts: int) -> tuple[int, SliceShape]:
     return min(
         fitting,
         key=lambda option: (
-            option[0] != spec.count,
             option[1].machine != spec.shape.machine,
+            option[0] != spec.count,
             option[0],
             max(option[1].topology),
         ),

@@ -1,0 +1,81 @@
+"""Cursors in checkpoint.dir: the newest good one is found again, old ones go, damaged ones are left out and named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuworker.data.cursor import Cursor
+from tpuworker.errors import DataError
+from tpuworker.session_checkpoint import CursorStore
+
+
+def cursor(step: int) -> Cursor:
+    return Cursor(
+        step=step,
+        steps_per_epoch=10,
+        num_lanes=4,
+        window_rows=(8,),
+        global_batch_size=16,
+        seed=0,
+        shuffled=True,
+        remainder="drop",
+        source_counts=(),
+        fingerprints={"tokenizer": "a"},
+        lanes={},
+    )
+
+
+def test_nothing_was_saved_yet(tmp_path: Path) -> None:
+    assert CursorStore(str(tmp_path / "new")).load() == (None, ())
+
+
+def test_the_newest_is_found_and_only_as_many_are_kept(tmp_path: Path) -> None:
+    store = CursorStore(str(tmp_path / "ck"), keep=2)
+    for step in (5, 9, 10, 100):
+        store.save(cursor(step))
+    assert store.load() == (cursor(100), ())
+    assert sorted(path.name for path in (tmp_path / "ck").iterdir()) == [
+        "cursor-0000000010.json",
+        "cursor-0000000100.json",
+    ]
+
+
+def test_a_damaged_one_is_named_and_the_one_before_is_taken(tmp_path: Path) -> None:
+    store = CursorStore(str(tmp_path))
+    store.save(cursor(5))
+    store.save(cursor(6))
+    (tmp_path / "cursor-0000000006.json").write_text('{"step": 6')
+    found, damaged = store.load()
+    assert found == cursor(5)
+    assert "cursor-0000000006.json is damaged" in damaged[0]
+
+
+def test_none_but_damaged_ones_are_refused_rather_than_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "cursor-0000000006.json").write_text("")
+    with pytest.raises(DataError, match="cursor-0000000006.json is damaged"):
+        CursorStore(str(tmp_path)).load()
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_text("x")
+    (tmp_path / "cursor-backup.json").write_text("x")
+    store = CursorStore(str(tmp_path), keep=1)
+    store.save(cursor(1))
+    store.save(cursor(2))
+    assert store.load()[0] == cursor(2)
+    assert (tmp_path / "weights.bin").exists()
+
+
+def test_a_place_that_cannot_be_written_is_a_fault_of_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"spec\.checkpoint\.dir"):
+        CursorStore(str(tmp_path / "file" / "ck")).save(cursor(1))
+
+
+def test_a_bucket_keeps_cursors_as_a_directory_does() -> None:
+    store = CursorStore("memory://bucket/run", keep=1)
+    store.save(cursor(3))
+    assert store.save(cursor(4)) == "memory://bucket/run/cursor-0000000004.json"
+    assert store.load() == (cursor(4), ())
