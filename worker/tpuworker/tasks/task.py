@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from tpuworker.spec.data import DataSpec
+from tpuworker.tokens.cutting import CuttingEncoder, may_cut
 from tpuworker.tokens.documents import Documents
-from tpuworker.tokens.engine import Engine
+from tpuworker.tokens.engine import Encoder, Engine
 from tpuworker.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -40,4 +41,8 @@ def task_for(data: DataSpec, tokenizer: Tokenizer, engine: Engine) -> Task:
         return ConversationTask.create(data, tokenizer, engine)
     from tpuworker.tasks.text import PretrainTask, TextTask
 
-    return TextTask(tokenizer, engine) if data.task == "text" else PretrainTask(tokenizer, engine)
+    encoder: Encoder = engine
+    # The cache keeps whole documents, since other lengths may ask for them.
+    if data.layout == "pad" and data.truncation_side == "right" and data.cache is None and may_cut(tokenizer.json_text):
+        encoder = CuttingEncoder(engine, data.max_length)
+    return TextTask(tokenizer, encoder) if data.task == "text" else PretrainTask(tokenizer, encoder)

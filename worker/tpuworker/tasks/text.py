@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpuworker.tasks.column import usable_texts
 from tpuworker.tokens.documents import Documents
-from tpuworker.tokens.engine import Engine
+from tpuworker.tokens.engine import Encoder
 from tpuworker.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class TextTask:
 
     fingerprint = "text/1"
 
-    def __init__(self, tokenizer: Tokenizer, engine: Engine) -> None:
+    def __init__(self, tokenizer: Tokenizer, engine: Encoder) -> None:
         self._engine = engine
         self._prefix, self._suffix = tokenizer.prefix, tokenizer.suffix
 
@@ -39,7 +39,7 @@ class PretrainTask:
 
     fingerprint = "pretrain/1"
 
-    def __init__(self, tokenizer: Tokenizer, engine: Engine) -> None:
+    def __init__(self, tokenizer: Tokenizer, engine: Encoder) -> None:
         self._engine = engine
         self._prefix, self._suffix = tokenizer.prefix, tokenizer.suffix
         if tokenizer.eos_id is not None and tokenizer.suffix[-1:] != (tokenizer.eos_id,):

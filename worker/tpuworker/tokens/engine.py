@@ -44,7 +44,18 @@ class EngineRefusal(Exception):  # noqa: N818  (not an error of the job: another
     """An engine cannot do a tokenizer's work; ``str()`` says why."""
 
 
-class Engine(Protocol):
+class Encoder(Protocol):
+    """What a task needs of an engine."""
+
+    def encode(self, texts: Texts) -> Encoded:
+        """Return the ids of texts, in their order.
+
+        Args:
+            texts: Arrow string array without nulls, or a sequence of str.
+        """
+
+
+class Engine(Encoder, Protocol):
     """Something that turns texts into ids, without a Python list of ids on the way where that can be avoided.
 
     An engine adds no special tokens of the template (BOS, EOS, [CLS]): they are the same for every text, so the
@@ -60,13 +71,6 @@ class Engine(Protocol):
     def version(self) -> str:
         """Version of the library that does the work."""
 
-    def encode(self, texts: Texts) -> Encoded:
-        """Return the ids of texts, in their order.
-
-        Args:
-            texts: Arrow string array without nulls, or a sequence of str.
-        """
-
 
 def concatenate(parts: Sequence[Encoded]) -> Encoded:
     """Return several results as one, in their order."""
@@ -79,3 +83,21 @@ def concatenate(parts: Sequence[Encoded]) -> Encoded:
     np.cumsum(lengths, out=offsets[1:])
     ids = np.concatenate([part.ids[part.offsets[0] : part.offsets[-1]] for part in parts])
     return Encoded(ids, offsets)
+
+
+def replaced(encoded: Encoded, places: Int64s, by: Encoded) -> Encoded:
+    """Return the ids with those of some texts replaced.
+
+    Args:
+        encoded: Ids of all texts.
+        places: int64 [replaced], rising: which texts.
+        by: Their new ids, in that order.
+    """
+    parts: list[Encoded] = []
+    begin = 0
+    for index, place in enumerate(places.tolist()):
+        parts.append(Encoded(encoded.ids, encoded.offsets[begin : place + 1]))
+        parts.append(Encoded(by.ids, by.offsets[index : index + 2]))
+        begin = place + 1
+    parts.append(Encoded(encoded.ids, encoded.offsets[begin:]))
+    return concatenate(parts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tpuworker.errors import Fault
-from tpuworker.tokens.engine import Encoded, Engine, Int64s, Texts, concatenate
+from tpuworker.tokens.engine import Encoded, Engine, Int64s, Texts, replaced
 from tpuworker.tokens.routing import CharacterFinder
 from tpuworker.tokens.trial import differing, smallest_mismatch
 from tpuworker.tokens.verdict import Mismatch, TokenizerMismatchError, Verdict
@@ -131,7 +131,7 @@ class ProvenEngine:
         if len(routed):
             with self._lock:
                 self._counters = replace(self._counters, routed=self._counters.routed + len(routed))
-            encoded = _replaced(encoded, routed, self._reference.encode(texts.take(routed)))
+            encoded = replaced(encoded, routed, self._reference.encode(texts.take(routed)))
         return encoded
 
     def _fall_back(self, engine: Engine, text: str, num_mismatched: int) -> None:
@@ -212,15 +212,3 @@ def _pick(encoded: Encoded, places: Int64s) -> Encoded:
     offsets = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return Encoded(np.concatenate(parts), offsets)
-
-
-def _replaced(encoded: Encoded, places: Int64s, by: Encoded) -> Encoded:
-    """Return the ids with some texts' ids replaced."""
-    parts: list[Encoded] = []
-    begin = 0
-    for index, place in enumerate(places.tolist()):
-        parts.append(Encoded(encoded.ids, encoded.offsets[begin : place + 1]))
-        parts.append(Encoded(by.ids, by.offsets[index : index + 2]))
-        begin = place + 1
-    parts.append(Encoded(encoded.ids, encoded.offsets[begin:]))
-    return concatenate(parts)
