@@ -216,7 +216,7 @@ class TPUJob(StrictModel):
                 field="spec.data.shuffle.lanes",
                 found=str(lanes),
                 wanted=f"a divisor of the global batch {batch} that is a multiple of the {hosts} hosts",
-                hint=f"write {self.num_lanes} or auto" if not batch % hosts else "write auto",
+                hint=f"write {resolve_lanes(batch, hosts)} or auto" if not batch % hosts else "write auto",
             )
 
     def _disagreements_on_hardware(self) -> Iterator[PydanticCustomError]:
