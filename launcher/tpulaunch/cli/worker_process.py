@@ -12,6 +12,8 @@ from tpulaunch.errors import EXIT_USAGE, InputError, LauncherError
 
 #: A library that every worker has and no launcher needs.
 _MARK_OF_A_WORKER = "pyarrow"
+#: What to tell somebody who has the launcher alone.
+NEEDS_WORKER = "this needs the worker's packages: pip install 'tpulaunch[jax]' or 'tpulaunch[torch-xla]'"
 
 
 def has_worker() -> bool:
@@ -31,9 +33,7 @@ def ask_about_data(*arguments: str, document: str = "") -> Any:
         LauncherError: The worker's packages are not installed, or the data cannot be read now.
     """
     if not has_worker():
-        raise LauncherError(
-            "reading data needs the worker's packages: pip install 'tpulaunch[jax]' or 'tpulaunch[torch-xla]'"
-        )
+        raise LauncherError(NEEDS_WORKER)
     command = [sys.executable, "-m", "tpuworker.describe", *arguments]
     done = subprocess.run(command, input=document.encode(), capture_output=True, check=False)
     if done.returncode == 0:
