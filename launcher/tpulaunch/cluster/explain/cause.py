@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tpulaunch.cluster.objects import Event, Object, dig, name_of, uid_of
 from tpulaunch.cluster.state import Observation
+
+_CLAIM = re.compile(r'persistentvolumeclaims? "([^"]+)" not found')
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,21 @@ def several(names: Iterable[str], limit: int = 6) -> str:
 def counted(number: int, word: str) -> str:
     """Return ``1 host``, ``3 hosts``."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def claim_missing(observed: Observation, pod: Object, words: str) -> Cause | None:
+    """Return the cause where the scheduler or the kubelet misses a PersistentVolumeClaim."""
+    found = _CLAIM.search(words)
+    if not found:
+        return None
+    return Cause(
+        "claim-missing",
+        f"the PersistentVolumeClaim {found[1]!r} does not exist in namespace "
+        f"{dig(observed.jobset, 'metadata', 'namespace')!r}",
+        "create it, or mend spec.worker.volumes",
+        about(pod),
+        first_line(words),
+    )
 
 
 def selector_of(pod: Object) -> dict[str, str]:

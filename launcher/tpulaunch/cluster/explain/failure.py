@@ -130,6 +130,14 @@ def _ended(
 ) -> Cause:
     last = first_line(words.message) if words else ""
     log = f"tpulaunch logs {name_of(observed.jobset)} --host {host} --tail 50"
+    if reason in ("StartError", "ContainerCannotRun"):
+        return Cause(
+            "container-not-started",
+            f"host {host}: the container cannot be started: {last.rpartition('container process: ')[2]}",
+            "look at spec.worker.image: it must hold tpuworker, for this architecture",
+            whose,
+            last,
+        )
     if reason == "OOMKilled" or (words and words.reason == "OOMKilled"):
         return Cause(
             "oom",

@@ -9,6 +9,7 @@ from tpulaunch.cluster.conditions import HostPhase, condition_of, host_phase_of,
 from tpulaunch.cluster.explain.cause import (
     Cause,
     about,
+    claim_missing,
     counted,
     events_about,
     first_line,
@@ -19,6 +20,7 @@ from tpulaunch.cluster.explain.cause import (
 from tpulaunch.cluster.objects import (
     LABEL_ACCELERATOR,
     LABEL_COMPLETION_INDEX,
+    LABEL_NODE_POOL,
     LABEL_TOPOLOGY,
     TPU_RESOURCE,
     Event,
@@ -36,7 +38,8 @@ _WEBHOOK = re.compile(r'admission webhook "([^"]+)" denied the request: (.*)', r
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.*denied request: (.*)", re.DOTALL)
 _POD_SECURITY = re.compile(r'violates PodSecurity "([^"]+)": (.*)', re.DOTALL)
 _PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
-_FOLLOWER = "follower pod node selector not set"
+#: JobSet refuses the other pods of a slice until its first one has a node; the words differ between versions.
+_FOLLOWER = "follower pod node selector"
 _INSUFFICIENT = re.compile(r"Insufficient ([^\s,.]+(?:\.[^\s,.]+)*)")
 
 
@@ -119,7 +122,7 @@ def explain_placement(observed: Observation) -> Cause | None:
     pod = waiting[0]
     scheduled = condition_of(pod, "PodScheduled")
     words = scheduled.message if scheduled else ""
-    if cause := _scale_up(observed, pod, words):
+    if cause := claim_missing(observed, pod, words) or _scale_up(observed, pod, words):
         return cause
     if observed.nodes is not None:
         return _against_nodes(observed, pod, words, len(waiting))
@@ -172,7 +175,23 @@ def _against_nodes(observed: Observation, pod: Object, words: str, num_waiting: 
             about(pod),
             evidence,
         )
+    if "anti-affinity" in words:
+        return _no_free_pool(pod, words, usable)
     return _too_little(pod, words, usable, num_waiting)
+
+
+def _no_free_pool(pod: Object, words: str, usable: Sequence[Object]) -> Cause:
+    """A slice of several hosts takes a node pool for itself; the pools it could have are other slices' or in use."""
+    pools = {label_of(node, LABEL_NODE_POOL) or name_of(node) for node in usable}
+    slice_index = (place_of(pod) or (0, 0))[0]
+    return Cause(
+        "no-free-pool",
+        f"slice {slice_index} finds no node pool of its own: {counted(len(pools), 'pool')} of the right kind "
+        f"({several(pools)}), each taken by another slice or without free chips",
+        "lower spec.slice.count, wait for other jobs to end, or add a node pool for each slice",
+        about(pod),
+        _without_preemption(words),
+    )
 
 
 def _too_little(pod: Object, words: str, usable: Sequence[Object], num_waiting: int) -> Cause:

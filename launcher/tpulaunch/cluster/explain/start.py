@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from tpulaunch.cluster.conditions import HostPhase, host_phase_of, is_ready_node, waiting_reason
-from tpulaunch.cluster.explain.cause import Cause, about, counted, events_about, first_line, several
+from tpulaunch.cluster.explain.cause import Cause, about, claim_missing, counted, events_about, first_line, several
 from tpulaunch.cluster.objects import Object, dig, name_of
 from tpulaunch.cluster.state import HostState, Observation, job_state, place_of
 
 _SECRET = re.compile(r'secrets? "([^"]+)" not found')
 _SECRET_KEY = re.compile(r"couldn't find key (\S+) in Secret (\S+)")
 _CONFIG_MAP = re.compile(r'configmaps? "([^"]+)" not found')
-_CLAIM = re.compile(r'persistentvolumeclaims? "([^"]+)" not found')
 _PULLING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 
 
@@ -110,14 +109,8 @@ def _mounting(observed: Observation, pod: Object) -> Cause | None:
     words, namespace = events[-1].message, dig(observed.jobset, "metadata", "namespace")
     if found := _SECRET.search(words):
         return _secret_missing(pod, found[1], namespace, words)
-    if found := _CLAIM.search(words):
-        return Cause(
-            "claim-missing",
-            f"the PersistentVolumeClaim {found[1]!r} does not exist in namespace {namespace!r}",
-            "create it, or mend spec.worker.volumes",
-            about(pod),
-            first_line(words),
-        )
+    if cause := claim_missing(observed, pod, words):
+        return cause
     is_sandbox = events[-1].reason == "FailedCreatePodSandBox"
     return Cause(
         "sandbox" if is_sandbox else "mount",

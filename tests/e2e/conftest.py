@@ -1,0 +1,124 @@
+"""A user at a terminal: writes a spec, types commands, reads what they print."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.builders import job_document
+from tests.cluster.cluster import Cluster
+from tests.e2e.script_worker import IMAGE, write_script_worker
+from tpulaunch.cli.main import main
+from tpulaunch.cluster.api import Api
+from tpulaunch.cluster.connection import connect
+from tpulaunch.cluster.kubeconfig import Flags
+from tpulaunch.cluster.logs import JobRef
+
+T = TypeVar("T")
+ONE_HOST = {"generation": "v5e", "topology": "2x2"}
+TWO_HOSTS = {"generation": "v6e", "topology": "2x4", "machine": "ct6e-standard-4t"}
+#: Fills /dev/shm, which counts as memory of the container, and then takes more than is left of it.
+MORE_THAN_TWO_GIB = "dd if=/dev/zero of=/dev/shm/x bs=1M count=500; exec dd if=/dev/zero of=/dev/null bs=2000M count=1"
+PATIENCE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a command left: exit code, data, words."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+class User:
+    """Types commands against one namespace of the cluster."""
+
+    def __init__(self, cluster: Cluster, namespace: str, folder: Path) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.folder = folder
+        self._api: Api | None = None
+
+    @property
+    def api(self) -> Api:
+        if self._api is None:
+            self._api = connect(Flags(kubeconfig=str(self.cluster.kubeconfig), context=self.cluster.context))
+        return self._api
+
+    def job(self, name: str = "tiny") -> JobRef:
+        return JobRef(self.api, self.namespace, name)
+
+    def write(self, script: str = "true", name: str = "tiny", **sections: Any) -> str:
+        """Write a spec whose worker runs a shell script, and return its path."""
+        worker = {"image": IMAGE, **sections.pop("worker", {})}
+        train = sections.pop("train", {})
+        env = {"SCRIPT": script, **train.pop("env", {})}
+        document = job_document(
+            metadata={"name": name, **sections.pop("metadata", {})},
+            slice=sections.pop("slice", ONE_HOST),
+            worker=worker,
+            train={"env": env, **train},
+            schedule={"grace_seconds": 1, **sections.pop("schedule", {})},
+            **sections,
+        )
+        if "generation" in document["spec"]["slice"] and document["spec"]["slice"]["generation"] != "v6e":
+            document["spec"]["slice"].pop("machine", None)
+        path = self.folder / f"{name}.yaml"
+        path.write_text(json.dumps(document))  # JSON is YAML
+        return str(path)
+
+    def types(self, *arguments: str) -> Printed:
+        """Run one command line as typed; cluster and namespace are added to it."""
+        where = ("--kubeconfig", str(self.cluster.kubeconfig), "-n", self.namespace)
+        where += ("--context", self.cluster.context) if self.cluster.context else ()
+        return run(*arguments, *where)
+
+    def submits(self, script: str = "true", *flags: str, **sections: Any) -> Printed:
+        printed = self.types("submit", self.write(script, **sections), *flags)
+        assert printed.code in (0, 124, 125), printed
+        return printed
+
+
+def run(*arguments: str) -> Printed:
+    """Run one command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(arguments)
+    return Printed(code, out.getvalue(), err.getvalue())
+
+
+def eventually(look: Callable[[], T], is_right: Callable[[T], bool], seconds: float = PATIENCE_SECONDS) -> T:
+    """Look until what is seen is right, and return it; at the end of patience fail with what was seen last."""
+    deadline = time.monotonic() + seconds
+    while True:
+        seen = look()
+        if is_right(seen):
+            return seen
+        assert time.monotonic() < deadline, f"last seen: {seen}"
+        time.sleep(0.3)
+
+
+@pytest.fixture(scope="session")
+def script_worker(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The stand-in worker image, on every node."""
+    cluster.require("jobset", "tpu-nodes", "load-image")
+    cluster.load_image(write_script_worker(tmp_path_factory.mktemp("image") / "worker.tar"))
+    return IMAGE
+
+
+@pytest.fixture
+def user(cluster: Cluster, namespace: str, script_worker: str, tmp_path: Path) -> User:
+    return User(cluster, namespace, tmp_path)

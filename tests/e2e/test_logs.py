@@ -1,0 +1,103 @@
+"""Logs of a real cluster: kubelet, container runtime and API server between the writing and the reading."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.e2e.conftest import TWO_HOSTS, User, eventually
+
+pytestmark = pytest.mark.cluster
+
+FOUR_HOSTS = {**TWO_HOSTS, "count": 2}
+COUNT = (
+    'i=0; while [ $i -lt 200 ]; do echo "$TPULAUNCH_SLICE_INDEX/$JOB_COMPLETION_INDEX says $i größe"; '
+    'i=$((i+1)); done; printf "last words"'
+)
+
+
+def test_every_line_of_every_host_arrives_once_in_order_and_the_exit_code_is_the_jobs(user: User) -> None:
+    printed = user.submits(f"{COUNT}; exit 3", "--follow", slice=FOUR_HOSTS)
+    assert printed.code == 125
+    by_host: dict[str, list[str]] = {}
+    for line in printed.out.splitlines():
+        host, _, text = line.partition(" | ")
+        by_host.setdefault(host, []).append(text)
+    # A host whose peers failed first may be ended before it has written all: what it wrote is there, in order.
+    for host, lines in by_host.items():
+        assert lines == [*(f"{host} says {i} größe" for i in range(200)), "last words"][: len(lines)]
+    assert any(len(lines) == 201 for lines in by_host.values())
+    again = user.types("logs", "tiny", "--host", next(h for h, lines in by_host.items() if len(lines) == 201))
+    assert again.out.count("\n") == 201
+
+
+def test_hosts_times_and_tails_are_chosen(user: User) -> None:
+    user.submits(COUNT, "--wait", slice=FOUR_HOSTS)
+    printed = user.types("logs", "tiny", "--host", "1/*", "--tail", "2", "--timestamps")
+    lines = sorted(re.sub(r"\| \S+Z ", "| ", line) for line in printed.out.splitlines())
+    assert lines == [
+        "1/0 | 1/0 says 199 größe",
+        "1/0 | last words",
+        "1/1 | 1/1 says 199 größe",
+        "1/1 | last words",
+    ]
+    assert user.types("logs", "tiny", "--since", "1h").out.count("\n") == 4 * 201
+    assert user.types("logs", "tiny", "--host", "7").code == 2
+    assert user.types("logs", "other").code == 3
+
+
+def test_a_host_without_a_pod_yet_is_waited_for_and_the_reason_is_told(user: User) -> None:
+    printed = user.submits("true", "--follow", "--timeout=25s", slice={"generation": "v5p", "topology": "2x2x1"})
+    assert printed.code == 124
+    assert "-- no node has cloud.google.com/gke-tpu-accelerator=tpu-v5p-slice" in printed.err
+
+
+def test_ctrl_c_detaches_and_leaves_the_job_running(user: User) -> None:
+    user.submits("echo here; sleep 1000")
+    command = [
+        sys.executable,
+        "-c",
+        "from tpulaunch.cli.main import run; run()",
+        "logs",
+        "-f",
+        "tiny",
+        "-n",
+        user.namespace,
+    ]
+    environment = {**os.environ, "KUBECONFIG": str(user.cluster.kubeconfig), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0/0 | here\n"
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "detached; the job runs on" in words
+    assert "Traceback" not in words
+    assert user.types("status", "tiny", "-o", "json").data["phase"] == "Running"
+
+
+def test_the_workers_records_become_verdict_step_and_rate_in_the_status(user: User) -> None:
+    records = (
+        '{"severity":"INFO","event":"preflight","message":"fit","verdict":"passed","preflight":{"verdict":"passed"}}',
+        '{"severity":"INFO","event":"progress","message":"step","step":30,"num_steps":100,"steps_per_second":2.5}',
+    )
+    user.submits("; ".join(f"echo '{record}'" for record in records) + "; sleep 1000")
+    found = eventually(
+        lambda: user.types("status", "tiny", "-o", "json").data["hosts"][0]["progress"] or {},
+        lambda p: p.get("step") == 30,
+    )
+    assert (found["verdict"], found["num_steps"], found["steps_per_second"]) == ("passed", 100, 2.5)
+    shown = user.types("status", "tiny").out
+    for word in ("passed", "30/100", "2.5", "Running"):
+        assert word in shown
+    listed = user.types("list").out.splitlines()
+    assert listed[0].split()[:6] == ["NAME", "TERMINALSTATE", "RESTARTS", "COMPLETED", "SUSPENDED", "AGE"]
+    assert listed[1].startswith("tiny ")
+    assert user.types("list", "-o", "name").out == "jobset.jobset.x-k8s.io/tiny\n"
