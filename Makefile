@@ -11,10 +11,11 @@ VENV_jax := .venv
 VENV_torch_xla := .venv-torch-xla
 EXTRAS_jax := jax,fast,tfds,dev
 EXTRAS_torch_xla := torch-xla,fast,dev
+EXTRAS_bench := torch-xla,jax,fast,bench,dev
 RUN_VENV := $(VENV_$(BACKEND))
 PYTEST := .venv/bin/python -m pytest
 
-.PHONY: quickstart test check lint test-offline test-torch-xla test-cluster lock clean
+.PHONY: quickstart test check lint test-offline test-torch-xla test-cluster bench bench-short lock clean
 
 quickstart: $(RUN_VENV)/.installed
 	$(RUN_VENV)/bin/python -m tpuworker.demo $(DEMO) --backend $(BACKEND)
@@ -40,13 +41,20 @@ test-torch-xla: .venv-torch-xla/.installed
 test-cluster: .venv/.installed
 	$(PYTEST) -m "cluster and not release"
 
+# An hour on a quiet machine, and three minutes anywhere; tables go to bench/results.
+bench: .venv-bench/.installed
+	.venv-bench/bin/python -m bench
+
+bench-short: .venv-bench/.installed
+	.venv-bench/bin/python -m bench --short
+
 lock: $(UV)
 	$(UV) pip compile -q pyproject.toml --all-extras --universal --python-version $(PYTHON) --generate-hashes \
 	  --no-annotate --no-header -o requirements.lock
 
-.venv/.installed .venv-torch-xla/.installed: pyproject.toml requirements.lock | $(UV)
+.venv/.installed .venv-torch-xla/.installed .venv-bench/.installed: pyproject.toml requirements.lock | $(UV)
 	$(UV) venv -q --allow-existing -p $(PYTHON) $(@D)
-	$(UV) pip install -q -p $(@D)/bin/python -c requirements.lock -e ".[$(if $(findstring xla,$(@D)),$(EXTRAS_torch_xla),$(EXTRAS_jax))]"
+	$(UV) pip install -q -p $(@D)/bin/python -c requirements.lock -e ".[$(or $(EXTRAS$(subst -,_,$(patsubst .venv%,%,$(@D)))),$(EXTRAS_jax))]"
 	touch $@
 
 .tpulaunch/tools/bin/uv:
@@ -54,4 +62,4 @@ lock: $(UV)
 	.tpulaunch/tools/bin/pip install -q uv
 
 clean:
-	rm -rf .venv .venv-torch-xla .tpulaunch dist
+	rm -rf .venv .venv-torch-xla .venv-bench .tpulaunch dist

@@ -39,7 +39,7 @@ def _fastokens(task: Task) -> Callable[[list[str]], npt.NDArray[np.int64]]:
 
     def lengths_of(texts: list[str]) -> npt.NDArray[np.int64]:
         _, offsets = tokenizer.encode_batch_flat(texts, False)
-        return np.diff(np.frombuffer(offsets, np.int64))
+        return np.diff(np.frombuffer(offsets, np.int64)).astype(np.int64, copy=False)
 
     return lengths_of
 

@@ -13,7 +13,22 @@ LEAST_BYTES, MOST_BYTES = 50, 60_000
 _VOCABULARY_WORDS = 20_000
 _BLOCK_DOCUMENTS = 2_000
 
-_ONSETS = (*"bcdfghjklmnprstvwz", "br", "ch", "cl", "dr", "fl", "gr", "kl", "pr", "sh", "sp", "st", "th", "tr")
+_ONSETS: tuple[str, ...] = (
+    *"bcdfghjklmnprstvwz",
+    "br",
+    "ch",
+    "cl",
+    "dr",
+    "fl",
+    "gr",
+    "kl",
+    "pr",
+    "sh",
+    "sp",
+    "st",
+    "th",
+    "tr",
+)
 _VOWELS = ["a", "e", "i", "o", "u", "ai", "ea", "ie", "ou"]
 _CODAS = ["", "", "", "n", "r", "s", "l", "t", "nd", "st", "ck", "m"]
 _NUM_SYLLABLES = len(_ONSETS) * len(_VOWELS) * len(_CODAS)
@@ -109,7 +124,7 @@ def _documents(
         words = vocabulary[np.minimum(picks, len(vocabulary) - 1)]
         ends = np.cumsum(num_words)
         for start, end in zip(ends - num_words, ends, strict=True):
-            text = joint.join(words[start:end])
+            text = str(joint.join(words[start:end]))
             made += len(text.encode())
             yield text
             if made >= num_bytes:

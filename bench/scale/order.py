@@ -6,6 +6,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def _permutation() -> Iterator[Point]:
     keys = round_keys("bench")
     for rows in _ROWS:
         positions = rng.integers(0, rows, _POSITIONS)
-        seconds = _median_seconds(lambda positions=positions, rows=rows: permute(positions, rows, keys))
+        seconds = _median_seconds(partial(permute, positions, rows, keys))
         yield point("Rows in the order", "permutation: ns a row", rows, 1e9 * seconds / _POSITIONS, _SIMULATED)
 
 
@@ -48,7 +49,7 @@ def _sequence() -> Iterator[Point]:
         sequence, plan = _opened(rows, global_batch_size=256, num_hosts=1)
         steps = min(_STEPS_PER_CALL, plan.steps_per_epoch)
         first = plan.steps_per_epoch // 2 if plan.steps_per_epoch > 2 * steps else 0
-        seconds = _median_seconds(lambda s=sequence, f=first, n=steps, p=plan: s.rows(f, n, p.lanes_of(0)))
+        seconds = _median_seconds(partial(sequence.rows, first, steps, plan.lanes_of(0)))
         yield point("Rows in the order", "file and row: ns a row", rows, 1e9 * seconds / (steps * 256), _SIMULATED)
 
 
@@ -64,7 +65,7 @@ def _hosts() -> Iterator[Point]:
         first = time.perf_counter() - started
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        seconds = _median_seconds(lambda s=sequence, on=lanes: s.rows(100, _STEPS_PER_CALL, on))
+        seconds = _median_seconds(partial(sequence.rows, 100, _STEPS_PER_CALL, lanes))
         yield point(panel, "first 32 steps of the last host: ms", hosts, 1e3 * first, _ONE_BY_ONE)
         yield point(panel, "a step: microseconds", hosts, 1e6 * seconds / _STEPS_PER_CALL, _ONE_BY_ONE)
         yield point(panel, "peak memory of the order: MB", hosts, peak / 1e6, _ONE_BY_ONE)
