@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpuworker.data.batches import Pipeline
 from tpuworker.data.index import Index
+from tpuworker.errors import Fault, SpecError
 from tpuworker.formats import Format
 from tpuworker.spec.data import DataSpec
+from tpuworker.spec.document import load_job
 from tpuworker.spec.job import API_VERSION, KIND, TPUJob
 from tpuworker.spec.tpu import GENERATIONS, format_topology
 
@@ -91,32 +94,39 @@ def make_job(data: Mapping[str, Any], world_size: int = 1) -> TPUJob:
     """Return a job of so many hosts with one chip each: the data engine takes jobs, and asks them for nothing else.
 
     Args:
-        data: The data section as the spec has it; sequences are tuples.
+        data: The data section as the spec has it.
         world_size: Hosts.
 
     Raises:
-        pydantic.ValidationError: A value that the spec refuses.
+        SpecError: Every value that the spec refuses.
     """
     alone = next(g for g in GENERATIONS if any(machine.chips == 1 for machine in g.machines))
     topology = format_topology((1,) * alone.dimensions)
-    return TPUJob.model_validate(
-        {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "spec": {
-                "slice": {"generation": alone.name, "topology": topology, "count": world_size},
-                "worker": {"backend": "jax"},
-                "data": {"batch_sharded_over": "hosts", **data},
-                "train": {"entrypoint": "a.caller"},
-            },
-        }
-    )
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "spec": {
+            "slice": {"generation": alone.name, "topology": topology, "count": world_size},
+            "worker": {"backend": "jax"},
+            "data": {"batch_sharded_over": "hosts", **data},
+            "train": {"entrypoint": "a.caller"},
+        },
+    }
+    # Through the text, which is JSON and so YAML: its faults are judged and worded in one place.
+    return load_job(json.dumps(document, default=_plain))
 
 
 def make_data_spec(data: Mapping[str, Any]) -> DataSpec:
     """Return a data section; a batch size is not asked for.
 
     Raises:
-        pydantic.ValidationError: A value that the spec refuses.
+        SpecError: Every value that the spec refuses.
     """
     return make_job({"global_batch_size": 1, **data}).spec.data
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy as Python's, which programs count with as well."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise SpecError([Fault("argument", repr(value), "a number or a text")])

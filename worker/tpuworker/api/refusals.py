@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NoReturn
 
-from pydantic import ValidationError
-
 from tpuworker.errors import Fault, FaultsError, SpecError
 
 #: Longest first: the first that a fault's path begins with is replaced.
@@ -34,11 +32,10 @@ def in_arguments() -> Iterator[None]:
         yield
     except FaultsError as error:
         faults = [
-            replace(fault, path=argument_of(fault.path), hint=_without_paths(fault.hint)) for fault in error.faults
+            replace(fault, path=argument_of(fault.path), hint=_without_paths(fault.hint), line=None)
+            for fault in error.faults
         ]
         raise type(error)(faults, error.where) from error
-    except ValidationError as error:
-        raise SpecError([_fault(details) for details in error.errors()]) from error
 
 
 def argument_of(path: str) -> str:
@@ -56,13 +53,3 @@ def refuse(argument: str, found: str, wanted: str, hint: str = "") -> NoReturn:
 
 def _without_paths(text: str) -> str:
     return text.replace("spec.data.", "")
-
-
-def _fault(details: object) -> Fault:
-    assert isinstance(details, dict)
-    path = ".".join(str(part) for part in details["loc"])
-    context = details.get("ctx") or {}
-    if "found" in context:
-        field = context.get("field") or path
-        return Fault(argument_of(f"spec.{field}"), context["found"], context["wanted"], context.get("hint", ""))
-    return Fault(argument_of(f"spec.{path}"), repr(details["input"]), str(details["msg"]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from tpuworker.api.origins import open_text
-from tpuworker.api.recipe import Recipe, make_data_spec
+from tpuworker.api.recipe import Indexed, Recipe, make_data_spec
 from tpuworker.api.refusals import refuse
 from tpuworker.data.batches import Pipeline
 from tpuworker.pipeline import make_pipeline
@@ -16,16 +18,6 @@ from tpuworker.tokens.processors import cpu_limit
 from tpuworker.tokens.resolve import load_tokenizer, tokenizer_of
 from tpuworker.tokens.tokenizer import Tokenizer
 
-#: How turns are written where the tokenizer has no chat template: ``role: content``, one turn a line, then the end
-#: token. The assistant's text stands between markers, so that loss on the assistant alone can be had here, too.
-PLAIN_CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ message['role'] }}: "
-    "{% if message['role'] == 'assistant' %}"
-    "{% generation %}{{ message['content'] }}{{ eos_token | default('') }}{% endgeneration %}"
-    "{% else %}{{ message['content'] }}{% endif %}\n"
-    "{% endfor %}"
-)
 #: A "longest input" from here on is a way of saying that there is none.
 _NO_LIMIT = 10**9
 
@@ -98,13 +90,15 @@ def text_recipe(
         }
     )
     resolved = load_tokenizer(data) if is_path else tokenizer_of(data, tokenizer)
-    if task == "conversation" and resolved.chat_template is None:
-        resolved = replace(resolved, chat_template=PLAIN_CHAT_TEMPLATE)
     threads = cpu_limit()
     prepare = _Prepare(data, resolved, load_engine("reference", resolved.json_text, threads))
-    prepare(1)  # what the task refuses is refused here, not in a thread
+    origin = open_text(dataset, split, data)
+    pipeline = make_pipeline(data, resolved, prepare.engine, 1)
+    if isinstance(origin, Indexed):
+        # A column of another type is refused here, not by a thread at the first batch.
+        pipeline.encode(pa.array([], origin.index.sources[0].schema.field(0).type))
     return Recipe(
-        origin=open_text(dataset, split, data),
+        origin=origin,
         prepare=prepare,
         max_length=max_length,
         arrays=arrays,

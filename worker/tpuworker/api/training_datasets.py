@@ -40,6 +40,7 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
         mask_pads: False gives pads their own id as label instead of -100.
         end_token: Put the end token behind every text that is not cut, as ``task: pretrain`` of a job does. Default:
             ids as the tokenizer makes them.
+        on_bad_record: ``fail``, or ``mask``: a null or a broken text is a row of pads without a label.
 
     Raises:
         InputError: No such column, or no rows.
@@ -64,6 +65,7 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
         *,
         mask_pads: bool = True,
         end_token: bool = False,
+        on_bad_record: Literal["fail", "mask"] = "fail",
     ) -> None:
         super().__init__()
         with in_arguments():
@@ -76,6 +78,7 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
                 arrays=ARRAYS,
                 column=text_column,
                 pad_labels="mask" if mask_pads else "keep",
+                on_bad_record=on_bad_record,
             )
         self._open(dataset)
 
@@ -110,7 +113,7 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
             Fault(f"dataset, row {numbers[bad.row]}", f"{bad.reason} {bad.detail}".rstrip(), "a sound record")
             for bad in documents.bad
         ]
-        if faults:
+        if faults and self.recipe.on_bad_record == "fail":
             raise DataError(faults)
         rows = to_long(pipeline.rows(documents).arrays)
         return [{name: rows[name][row] for name in ARRAYS} for row in range(len(numbers))]
@@ -126,8 +129,8 @@ class ConversationDataset(PretrainDataset):
     """Conversations as rows for a language model: ``input_ids``, ``attention_mask``, ``labels``, int64 [max_length].
 
     A record is a list of turns, each with ``role`` and ``content`` (or ``from`` and ``value``). They are written by the
-    tokenizer's chat template. Where it has none, by ``tpuworker.api.text.PLAIN_CHAT_TEMPLATE``: one line a turn,
-    ``role: content``, and the end token, if there is one, behind each of the assistant's.
+    tokenizer's chat template. Where it has none, by ``tpuworker.tasks.template.FALLBACK_TEMPLATE``: a paragraph a
+    turn, ``Role: content``, and the end token, if there is one, behind each of the assistant's.
 
     ``labels`` are ``input_ids``, and -100 at pads, which are known by position. See :class:`PretrainDataset` for what
     kind of torch dataset this is.
@@ -139,6 +142,7 @@ class ConversationDataset(PretrainDataset):
         conversation_column: Column of the turns. Default: "messages", else "conversations".
         mask_pads: False gives pads their own id as label instead of -100.
         loss_on: ``all`` tokens are labels, or only those the ``assistant`` writes; the others are -100 then.
+        on_bad_record: ``fail``, or ``mask``: turns that are none are a row of pads without a label.
 
     Raises:
         InputError: No such column, or no rows.
@@ -155,6 +159,7 @@ class ConversationDataset(PretrainDataset):
         *,
         mask_pads: bool = True,
         loss_on: Literal["all", "assistant"] = "all",
+        on_bad_record: Literal["fail", "mask"] = "fail",
     ) -> None:
         Dataset.__init__(self)
         with in_arguments():
@@ -167,6 +172,7 @@ class ConversationDataset(PretrainDataset):
                 arrays=ARRAYS,
                 column=conversation_column,
                 pad_labels="mask" if mask_pads else "keep",
+                on_bad_record=on_bad_record,
                 loss_on=loss_on,
             )
         self._open(dataset)
@@ -191,6 +197,14 @@ class StreamedRows(IterableDataset[Tensors]):  # type: ignore[misc]
         refuse_worker_process()
         for batch in self._rows():
             yield to_long({name: array[0] for name, array in batch.items()})
+
+    def __len__(self) -> int:
+        """Raise TypeError: a stream does not tell how long it is."""
+        raise TypeError("a stream has no len(): it does not tell how many rows it has")
+
+    def __getitem__(self, index: int) -> Tensors:
+        """Raise TypeError: a stream is read in its own order."""
+        raise TypeError(f"a stream has no row {index}: it is read in its own order")
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass that of another epoch."""
@@ -217,17 +231,9 @@ class StreamedRows(IterableDataset[Tensors]):  # type: ignore[misc]
 class StreamedPretrainDataset(StreamedRows, PretrainDataset):
     """A :class:`PretrainDataset` over a stream."""
 
-    __len__ = None  # type: ignore[assignment]
-    __getitem__ = None  # type: ignore[assignment]
-    __getitems__ = None  # type: ignore[assignment]
-
 
 class StreamedConversationDataset(StreamedRows, ConversationDataset):
     """A :class:`ConversationDataset` over a stream."""
-
-    __len__ = None  # type: ignore[assignment]
-    __getitem__ = None  # type: ignore[assignment]
-    __getitems__ = None  # type: ignore[assignment]
 
 
 _STREAMED: dict[type, type] = {
