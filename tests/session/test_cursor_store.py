@@ -54,7 +54,7 @@ def test_a_damaged_one_is_named_and_the_one_before_is_taken(tmp_path: Path) -> N
 
 def test_none_but_damaged_ones_are_refused_rather_than_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "cursor-0000000006.json").write_text("")
-    with pytest.raises(DataError, match="cursor-0000000006.json is damaged"):
+    with pytest.raises(DataError, match=r"cursor-0000000006\.json is damaged"):
         CursorStore(str(tmp_path)).load()
 
 

@@ -52,13 +52,13 @@ def test_lines_of_libraries_get_a_severity_and_their_traceback(root_logger: logg
     stream = io.StringIO()
     Reporter("json", "0/0", stream).take_logging()
     try:
-        raise ValueError("inside")
+        int("inside")
     except ValueError:
         logging.getLogger("some.library").exception("went %s", "wrong")
     record = json.loads(stream.getvalue())
     assert (record["severity"], record["logger"]) == ("ERROR", "some.library")
     assert record["message"].startswith("went wrong\nTraceback")
-    assert "ValueError: inside" in record["message"]
+    assert "ValueError: invalid literal" in record["message"]
 
 
 @given(message=st.text(max_size=9000), faults=st.lists(st.text(max_size=2000), max_size=5))

@@ -8,7 +8,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 from tpuworker.errors import EXIT_RETRY, RetryError
@@ -17,6 +19,9 @@ from tpuworker.errors import EXIT_RETRY, RetryError
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+#: A killed process is gone at once, unless it hangs in a driver: then the kernel outlasts us anyway.
+_REAP_SECONDS = 2.0
+_POLL_SECONDS = 0.01
 
 
 class StopRequest:
@@ -91,9 +96,7 @@ def supervise(work: Callable[[], int], on_death: Callable[[int], None]) -> int:
         signal.signal(number, forward)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
     status = _wait_for(child)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)  # what the worker has left running
-    _reap_the_rest()
+    _end_the_rest(child)
     if os.WIFSIGNALED(status):
         killer = os.WTERMSIG(status)
         on_death(killer)
@@ -108,10 +111,26 @@ def _wait_for(child: int) -> int:
             return status
 
 
-def _reap_the_rest() -> None:
+def _end_the_rest(group: int) -> None:
+    """Kill and reap what the worker has left running: its group, and orphans that came to us from other groups."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+    deadline = time.monotonic() + _REAP_SECONDS
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while time.monotonic() < deadline:
+            for orphan in _children():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(orphan, signal.SIGKILL)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            time.sleep(_POLL_SECONDS)
+
+
+def _children() -> list[int]:
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _leave(code: int) -> None:

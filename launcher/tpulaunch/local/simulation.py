@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from tpulaunch.errors import InputError
 from tpuworker.errors import SpecError
@@ -47,7 +48,8 @@ def simulated(job: TPUJob, num_hosts: int | None) -> TPUJob:
     try:
         return load_job(json.dumps(document))
     except SpecError as error:
-        raise SpecError([*error.faults], f"--hosts {num_hosts}") from None
+        # Lines would be those of a document that nobody wrote.
+        raise SpecError([replace(fault, line=None) for fault in error.faults], f"--hosts {num_hosts}") from None
 
 
 def describe(job: TPUJob) -> str:
