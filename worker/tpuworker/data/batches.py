@@ -38,6 +38,41 @@ class Pipeline(Protocol):
         ...
 
 
+class Host(Protocol):
+    """What the loader asks of an identity."""
+
+    @property
+    def host_rank(self) -> int:
+        """Rank of this host over all slices."""
+        ...
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of the job."""
+        ...
+
+
+class Making(Protocol):
+    """How batches of a layout are made: read ahead by one thread, made by several, put in order by the consumer."""
+
+    @property
+    def counters(self) -> Counters:
+        """Where work is counted."""
+        ...
+
+    def pieces(self) -> Iterator[Any]:
+        """Yield what several threads can make batches of, in order; called in a thread of its own."""
+        ...
+
+    def make(self, piece: Any) -> Made:
+        """Return what a piece comes to, its error included; called by several threads."""
+        ...
+
+    def assemble(self, made: Made) -> Made:
+        """Return the batches; called in order by the consumer."""
+        ...
+
+
 @dataclass(frozen=True)
 class BadRow:
     """A record that became a row without loss.
@@ -76,10 +111,11 @@ class HostBatch:
 
 @dataclass(frozen=True)
 class Made:
-    """Batches of consecutive steps, and the error that ended them."""
+    """Batches of consecutive steps and the error that ended them; or documents that are still to be put into rows."""
 
     batches: tuple[HostBatch, ...] = ()
     error: BaseException | None = None
+    documents: Any = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +160,7 @@ class RowMaking:
         while coming is not None:
             step, refs = coming
             coming = self._refs(step + len(refs.sources) // self.plan.rows_per_host, self._steps_per_piece)
-            wanted = [*_touched(refs), *refs.open_units, *(coming[1].open_units if coming else ())]
+            wanted = [*touched(refs), *refs.open_units, *(coming[1].open_units if coming else ())]
             self.reader.expect(dict.fromkeys(wanted))
             yield Piece(step, self.reader.gather(refs))
 
@@ -135,6 +171,10 @@ class RowMaking:
     @property
     def _steps_per_piece(self) -> int:
         return max(1, getattr(self.pipeline, "records_per_call", 0) // self.plan.rows_per_host)
+
+    def assemble(self, made: Made) -> Made:
+        """Return what the consumer gets, called in order: here it is made already."""
+        return made
 
     def make(self, piece: Piece) -> Made:
         """Return the batches of a piece; an error comes with the batches before it."""
@@ -149,16 +189,16 @@ class RowMaking:
     def _batches(self, piece: Piece) -> Iterator[HostBatch]:
         gathered, rows = piece.gathered, self.plan.rows_per_host
         documents = self._documents(gathered)
-        bad = self._bad(gathered, documents)
+        bad = bad_rows(self.reader, gathered, documents)
         for number in range(len(gathered.column) // rows):
             begin, end = number * rows, (number + 1) * rows
             bad_here = tuple(row for place, row in bad if begin <= place < end)
             if bad_here and self.job.spec.data.on_bad_record == "fail":
-                raise _refusal(bad_here)
+                raise refusal(bad_here)
             arrays, account = self._arrays(gathered, documents, begin, end)
             step = piece.first_step + number
             yield HostBatch(
-                arrays=self._checked(arrays),
+                arrays=checked(arrays, self.plan),
                 step=step,
                 cursor=self.start.after(step + 1),
                 rows=int(np.count_nonzero(gathered.refs.sources[begin:end] != FILLER)),
@@ -167,14 +207,9 @@ class RowMaking:
             )
 
     def _documents(self, gathered: GatheredRows) -> Any | None:
-        encode = getattr(self.pipeline, "encode", None)
-        if encode is None:
+        if not hasattr(self.pipeline, "encode"):
             return None
-        with self.counters.busy("tokenise"):
-            documents = encode(gathered.column)
-        tokens = len(documents.ids)
-        self.counters.add("tokenise", rows=len(gathered.column), tokens=tokens, num_bytes=documents.ids.nbytes)
-        return documents
+        return encoded(self.pipeline, gathered.column, self.counters)
 
     def _arrays(self, gathered: GatheredRows, documents: Any | None, begin: int, end: int) -> tuple[Arrays, Any]:
         if documents is None:
@@ -187,39 +222,61 @@ class RowMaking:
         self.counters.add("pack", rows=end - begin, num_bytes=sum(array.nbytes for array in arrays.values()))
         return arrays, account
 
-    def _bad(self, gathered: GatheredRows, documents: Any | None) -> list[tuple[int, BadRow]]:
-        """Return the bad records of a piece by their place in it; places without a record are none."""
-        found = {record.row: (record.reason, record.detail) for record in gathered.bad}
-        nulls = np.flatnonzero(gathered.column.is_null().to_numpy(zero_copy_only=False))
-        found = {int(place): ("null", "") for place in nulls} | found
-        for record in () if documents is None else documents.bad:
-            found.setdefault(record.row, (record.reason, record.detail))
-        refs = gathered.refs
-        return [
-            (place, BadRow(self.reader.place(refs, place), *found[place]))
-            for place in sorted(found)
-            if refs.sources[place] != FILLER
-        ]
 
-    def _checked(self, arrays: Arrays) -> Arrays:
-        shape = (self.plan.rows_per_host, self.plan.max_length)
-        faults = [
-            Fault(name, f"{array.dtype} {list(array.shape)}", f"int32 {list(shape)} in every batch")
-            for name, array in arrays.items()
-            if array.shape != shape or array.dtype != np.int32
-        ]
-        if faults:
-            raise ShapeError(faults)
-        return arrays
+def bad_rows(reader: UnitReader, gathered: GatheredRows, documents: Any | None) -> list[tuple[int, BadRow]]:
+    """Return the bad records of a piece by their place in its column; places without a record are none.
+
+    Args:
+        reader: Knows where rows lie.
+        gathered: The rows.
+        documents: What the task made of them, if it tells.
+    """
+    found = {record.row: (record.reason, record.detail) for record in gathered.bad}
+    nulls = np.flatnonzero(gathered.column.is_null().to_numpy(zero_copy_only=False))
+    found = {int(place): ("null", "") for place in nulls} | found
+    for record in () if documents is None else documents.bad:
+        found.setdefault(record.row, (record.reason, record.detail))
+    refs = gathered.refs
+    return [
+        (place, BadRow(reader.place(refs, place), *found[place]))
+        for place in sorted(found)
+        if refs.sources[place] != FILLER
+    ]
 
 
-def _touched(refs: RowRefs) -> list[tuple[int, int]]:
-    """Return the units that rows of this piece lie in: they are decoded before the rest of their windows."""
+def checked(arrays: Arrays, plan: DataPlan) -> Arrays:
+    """Return the arrays of a batch if they have the one shape that every batch has.
+
+    Raises:
+        ShapeError: They have not.
+    """
+    shape = (plan.rows_per_host, plan.max_length)
+    faults = [
+        Fault(name, f"{array.dtype} {list(array.shape)}", f"int32 {list(shape)} in every batch")
+        for name, array in arrays.items()
+        if array.shape != shape or array.dtype != np.int32
+    ]
+    if faults:
+        raise ShapeError(faults)
+    return arrays
+
+
+def encoded(pipeline: Pipeline, column: Any, counters: Counters) -> Any:
+    """Return the documents of a column, with the work counted."""
+    with counters.busy("tokenise"):
+        documents = pipeline.encode(column)  # type: ignore[attr-defined]
+    counters.add("tokenise", rows=len(column), tokens=len(documents.ids), num_bytes=documents.ids.nbytes)
+    return documents
+
+
+def touched(refs: RowRefs) -> list[tuple[int, int]]:
+    """Return the units that rows lie in: they are decoded before the rest of their windows."""
     pairs = np.unique(np.stack([refs.sources, refs.units]), axis=1)
     return [(int(source), int(unit)) for source, unit in pairs.T if source != FILLER]
 
 
-def _refusal(bad: tuple[BadRow, ...]) -> DataError:
+def refusal(bad: tuple[BadRow, ...]) -> DataError:
+    """Return the error that names bad records under ``on_bad_record: fail``."""
     hint = "set on_bad_record to mask, or to skip with a limit"
     faults = [
         Fault(str(row.place), row.reason + (f": {row.detail}" if row.detail else ""), "a sound record", hint)

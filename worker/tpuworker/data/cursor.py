@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -76,6 +76,21 @@ class Cursor:
     def after(self, step: int, lanes: Mapping[str, Any] | None = None) -> Cursor:
         """Return the cursor once ``step`` steps are done."""
         return replace(self, step=step, lanes=dict(lanes or {}))
+
+    @classmethod
+    def merged(cls, cursors: Sequence[Cursor]) -> Cursor:
+        """Return the cursor of the whole job from those of its hosts, each of which knows its own lanes.
+
+        Raises:
+            DataError: They stand at different steps, or lanes are missing.
+        """
+        first = cursors[0]
+        lanes = {lane: state for cursor in cursors for lane, state in cursor.lanes.items()}
+        if {cursor.step for cursor in cursors} != {first.step} or (lanes and len(lanes) != first.num_lanes):
+            steps = sorted({cursor.step for cursor in cursors})
+            found = f"{len(lanes)} lanes at steps {', '.join(map(str, steps))}"
+            raise DataError([Fault("cursors of the hosts", found, f"{first.num_lanes} lanes at one step")])
+        return replace(first, lanes=dict(sorted(lanes.items(), key=lambda item: int(item[0]))))
 
     def check(self, against: Cursor) -> list[Fault]:
         """Return every way in which this cursor belongs to other data than ``against``, which describes the job now.

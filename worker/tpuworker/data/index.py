@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -135,9 +135,22 @@ class Index:
 
     Attributes:
         sources: In the order of the spec.
+        lengths: Tokens of every document of each source in file order, int32 [rows], 0 for bad ones; only where
+            documents are packed exactly, see :mod:`tpuworker.data.measuring`.
+        window_rows: Packed rows of every window of documents of each source, int64 [windows]; with ``lengths``.
     """
 
     sources: tuple[SourceIndex, ...]
+    lengths: tuple[npt.NDArray[np.int32], ...] = ()
+    window_rows: tuple[Int64s, ...] = ()
+
+    @cached_property
+    def ordered(self) -> Index:
+        """What the order runs over: this index, or one whose units are windows of documents, and rows packed rows."""
+        if not self.lengths:
+            return self
+        pairs = zip(self.sources, self.window_rows, strict=True)
+        return Index(tuple(_packed(source, rows) for source, rows in pairs))
 
     @property
     def num_rows(self) -> int:
@@ -164,6 +177,8 @@ class Index:
             prints[f"{key}: rows"] = str(source.num_rows)
             prints[f"{key}: column"] = source.column
             prints[f"{key}: content"] = source.fingerprint
+        for number, lengths in enumerate(self.lengths):
+            prints[f"source {number}: token counts"] = hashlib.sha256(lengths.tobytes()).hexdigest()[:16]
         return prints
 
     def to_json(self) -> str:
@@ -181,6 +196,21 @@ class Index:
         if content.get("format") != INDEX_FORMAT:
             raise ValueError(f"an index of format {content.get('format')}, wanted {INDEX_FORMAT}")
         return cls(tuple(_unpack(source) for source in content["sources"]))
+
+
+def _packed(source: SourceIndex, window_rows: Int64s) -> SourceIndex:
+    full = np.flatnonzero(window_rows)
+    num_bytes = int(source.unit_bytes.sum()) // max(1, int(window_rows.sum()))
+    return replace(
+        source,
+        unit_files=np.zeros_like(full),
+        unit_starts=full,
+        unit_stops=full + 1,
+        unit_rows=window_rows[full],
+        unit_raw_rows=window_rows[full],
+        unit_bytes=window_rows[full] * num_bytes,
+        kept=None,
+    )
 
 
 _ARRAYS = ("unit_files", "unit_starts", "unit_stops", "unit_rows", "unit_raw_rows", "unit_bytes")

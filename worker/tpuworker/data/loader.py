@@ -10,15 +10,17 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from typing import Protocol, Self
+from typing import Any, Self
 
-from tpuworker.data.batches import HostBatch, Made, Pipeline, RowMaking
+from tpuworker.data.batches import Host, HostBatch, Made, Making, Pipeline, RowMaking
 from tpuworker.data.counters import Counters, LoaderStats
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.index import Index
+from tpuworker.data.packing import PackedMaking
 from tpuworker.data.plan import DataPlan, make_data_plan
 from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, UnitReader
 from tpuworker.data.sequence import Sequence
+from tpuworker.data.streaming import StreamMaking
 from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
 from tpuworker.formats import Format
@@ -30,20 +32,6 @@ _THREADS = 2
 #: A process has to be gone a second after its last batch.
 _EXIT_SECONDS = 0.8
 _POLL_SECONDS = 0.1
-
-
-class Host(Protocol):
-    """What the loader asks of an identity."""
-
-    @property
-    def host_rank(self) -> int:
-        """Rank of this host over all slices."""
-        ...
-
-    @property
-    def num_hosts(self) -> int:
-        """Hosts of the job."""
-        ...
 
 
 class Loader:
@@ -100,16 +88,17 @@ class Loader:
         self._ready: list[HostBatch] = []
         self._error: BaseException | None = None
         reader = UnitReader(index, storage or Storage(), self.counters, budget_bytes=budget_bytes, formats=formats)
-        making = RowMaking(
+        making = _making(
             job=job,
             plan=self.plan,
-            sequence=Sequence(self.plan, index),
+            index=index,
             lanes=self.plan.lanes_of(identity.host_rank),
             reader=reader,
             pipeline=pipeline,
             counters=self.counters,
             start=now,
         )
+        self._assemble = making.assemble
         threads_ahead = _Ahead(making, reader, Workers(threads, "tokenise"), depth)
         self._made = threads_ahead.made
         self._stop = threads_ahead.stop
@@ -158,14 +147,16 @@ class Loader:
         if coming is None or self._stop.is_set():
             self._error = DataError([Fault("loader", "it is closed", "an open one", "make a new one from its cursor")])
             return
-        made = coming.result()
+        made = self._assemble(coming.result())
         self._ready += made.batches
         self._error = made.error
 
     @property
     def ready_through(self) -> int:
         """Steps that can be delivered without waiting: the number of the last one that is made, plus one."""
-        while self._error is None and self._made.queue and (first := self._made.queue[0]) and first.done():
+        while not self._ready and self._error is None and self._made.queue and (first := self._made.queue[0]):
+            if not first.done():
+                break
             self._take(self._made.get())
         return self._ready[-1].step + 1 if self._ready else self.cursor.step
 
@@ -196,10 +187,22 @@ class Loader:
         self.close()
 
 
+def _making(*, plan: DataPlan, index: Index, **parts: Any) -> Making:
+    """Return how batches of the plan's layout are made."""
+    if plan.packing == "none":
+        return RowMaking(plan=plan, sequence=Sequence(plan, index), **parts)
+    if plan.packing == "stream":
+        return StreamMaking(plan=plan, index=index, **parts)
+    if plan.is_estimate:
+        hint = "call tpuworker.data.measuring.measured(...) and give the loader the index it returns"
+        raise DataError([Fault("index", "no token counts", "those that exact packing needs", hint)])
+    return PackedMaking(plan=plan, index=index, **parts)
+
+
 class _Ahead:
     """The threads behind a loader: one reads, some tokenise; a bounded queue of promises keeps the order."""
 
-    def __init__(self, making: RowMaking, reader: UnitReader, workers: Workers, depth: int) -> None:
+    def __init__(self, making: Making, reader: UnitReader, workers: Workers, depth: int) -> None:
         self.made: queue.Queue[Future[Made] | None] = queue.Queue(maxsize=depth)
         self.stop = threading.Event()
         self._making, self._reader, self._workers = making, reader, workers

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tpuworker.data.index import Index
 from tpuworker.data.mixture import Mixture, block_counts
 from tpuworker.errors import Fault, InputError
+from tpuworker.layout.pieces import WINDOW_DOCUMENTS
 from tpuworker.spec.job import TPUJob
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ _LEAST_FRACTION_OF_ROWS = 0.001
 #: Rows of the data below which a buffer of so many rows is enough, by rising size.
 _AUTO_ROWS = ((1_000_000, 10_000), (100_000_000, 100_000))
 _AUTO_ROWS_ABOVE = 1_000_000
+#: Of English prose under common vocabularies; only guesses rest on it.
+_BYTES_PER_TOKEN = 4.2
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,9 @@ class DataPlan:
         seed: Key of the order.
         shuffled: Whether rows are shuffled.
         remainder: The rule for the remainder.
+        packing: ``exact``: rows are packed rows, counted beforehand. ``stream``: rows are documents, lanes pack them as
+            they come and go on into their next epoch, steps are what the spec says.
+        is_estimate: Under ``exact`` before documents were measured: rows and steps are guessed from bytes.
     """
 
     num_rows: int
@@ -75,6 +81,8 @@ class DataPlan:
     seed: int
     shuffled: bool
     remainder: str
+    packing: Literal["none", "exact", "stream"] = "none"
+    is_estimate: bool = False
 
     @property
     def tokens_per_step(self) -> int:
@@ -110,6 +118,9 @@ def make_data_plan(job: TPUJob, index: Index, cursor: Cursor | None = None) -> D
         InputError: Fewer rows than a batch, or lanes that the hosts cannot share.
     """
     spec = job.spec.data
+    packing: Literal["none", "exact", "stream"] = "none" if spec.layout == "pad" else spec.packing_form
+    is_estimate = packing == "exact" and not index.lengths
+    index = guessed(index, spec.max_length).ordered if is_estimate else index.ordered
     lanes = cursor.num_lanes if cursor else job.num_lanes
     limit = buffer_limit_bytes(job)
     buffer = _buffer_rows(job, index, limit)
@@ -140,7 +151,22 @@ def make_data_plan(job: TPUJob, index: Index, cursor: Cursor | None = None) -> D
         seed=spec.shuffle.seed,
         shuffled=spec.shuffle.order == "shuffled",
         remainder=spec.remainder,
+        packing=packing,
+        is_estimate=is_estimate,
     )
+
+
+def guessed(index: Index, max_length: int) -> Index:
+    """Return an index with packed rows guessed from bytes, for plans made before a tokenizer is at hand."""
+    windows = []
+    for source in index.sources:
+        tokens = int(source.unit_bytes.sum()) / _BYTES_PER_TOKEN
+        rows = max(1, math.ceil(tokens / max_length))
+        num_windows = min(rows, -(-source.num_rows // WINDOW_DOCUMENTS))
+        share, extra = divmod(rows, num_windows)
+        windows.append(np.array([share + (number < extra) for number in range(num_windows)], dtype=np.int64))
+    nothing = np.zeros(0, dtype=np.int32)
+    return replace(index, lengths=tuple(nothing for _ in index.sources), window_rows=tuple(windows))
 
 
 def buffer_limit_bytes(job: TPUJob) -> int:
@@ -212,7 +238,9 @@ def _judge(job: TPUJob, index: Index, lanes: int) -> None:
         found = f"{lanes} lanes for {hosts} hosts and a batch of {batch}"
         hint = f"resume on a number of hosts that divides {lanes}, with the batch it began with"
         faults.append(Fault("spec.slice", found, "hosts that divide the lanes, lanes that divide the batch", hint))
-    if len(index.sources) > 1:
+    if job.spec.data.layout == "pack" and job.spec.data.packing_form == "stream":
+        faults += _stream_faults(job, index, lanes)
+    elif len(index.sources) > 1:
         least = 1 if job.spec.data.shuffle.order == "sequential" else lanes
         faults += [
             Fault(
@@ -231,6 +259,20 @@ def _judge(job: TPUJob, index: Index, lanes: int) -> None:
         raise InputError(faults)
 
 
+def _stream_faults(job: TPUJob, index: Index, lanes: int) -> list[Fault]:
+    faults = []
+    if job.spec.train.steps is None:
+        found = "no number of steps, and documents that are packed as they are read"
+        hint = "set it, or set packing.form to exact, which counts the steps of the epochs first"
+        faults.append(Fault("spec.train.steps", found, "the steps of the job", hint))
+    faults += [
+        Fault(f"spec.data.sources[{s.number}]", f"{s.num_rows:,} rows", f"one for each of the {lanes} lanes")
+        for s in index.sources
+        if s.num_rows < lanes
+    ]
+    return faults
+
+
 class _Whole:
     """The steps of the job and what they leave over."""
 
@@ -238,6 +280,9 @@ class _Whole:
         spec, batch = job.spec.data, job.spec.data.global_batch_size
         self._job = job
         rows = [source.num_rows for source in index.sources]
+        if spec.layout == "pack" and spec.packing_form == "stream":
+            self._stream(rows)
+            return
         if len(rows) == 1:
             self.counts: tuple[int, ...] = ()
             self.steps_per_epoch = job.steps_per_epoch(rows[0])
@@ -263,6 +308,14 @@ class _Whole:
         self.source_epochs = tuple(float(each) for each in drawn / np.array(rows))
         once = shares * self.steps_per_epoch * batch
         self.remainder_rows = int(np.maximum(0, np.array(rows) - once).sum())
+
+    def _stream(self, rows: list[int]) -> None:
+        """Lanes go round for as long as the spec says; no row is left over, and epochs show as the run goes."""
+        weights = [source.weight for source in self._job.spec.data.sources]
+        self.counts = tuple(map(int, block_counts(weights))) if len(rows) > 1 else ()
+        self.steps_per_epoch = self._job.spec.train.steps or 0
+        self.remainder_rows = 0
+        self.source_epochs = ()
 
     @property
     def num_steps(self) -> int:

@@ -43,7 +43,8 @@ class Sequence:
 
     def __init__(self, plan: DataPlan, index: Index) -> None:
         self._plan = plan
-        self._lanes = plan.num_lanes if plan.shuffled else 1
+        in_lanes = plan.shuffled or plan.packing == "stream"
+        self._lanes = plan.num_lanes if in_lanes else 1
         self._mixture = (
             Mixture(np.array(plan.source_counts, dtype=np.int64), plan.seed, plan.shuffled) if plan.is_mixture else None
         )
@@ -56,13 +57,15 @@ class Sequence:
                 seed=plan.seed,
                 shuffled=plan.shuffled,
             )
-            for source, window in zip(index.sources, plan.window_rows, strict=True)
+            for source, window in zip(index.ordered.sources, plan.window_rows, strict=True)
         ]
 
     def _spans(self, num_rows: int) -> Spans:
         if self._mixture is not None:
             length = num_rows // self._lanes
             return Spans(np.arange(self._lanes) * length, np.full(self._lanes, length, dtype=np.int64))
+        if self._plan.packing == "stream":
+            return cut(num_rows, self._lanes, self._lanes)
         delivered = num_rows if self._plan.remainder == "mask" else self._plan.steps_per_epoch * self._batch
         return cut(delivered, self._lanes, self._batch)
 
@@ -94,6 +97,22 @@ class Sequence:
             lengths = np.array([order.spans.lengths[0] for order in self._orders])
             epochs, offsets = np.divmod(ordinals, lengths[sources])
         return self._located(sources, epochs, lane, offsets)
+
+    def documents(self, lanes: Int64s, places: Int64s) -> RowRefs:
+        """Return the documents at places of lanes, for layouts that read as many as they need.
+
+        Args:
+            lanes: Lane, int64 [documents].
+            places: Place in the lane since the start of the job, int64 [documents]; a lane that ends begins again.
+        """
+        if self._mixture is None:
+            lengths = self._orders[0].spans.lengths[lanes]
+            epochs, offsets = np.divmod(places, lengths)
+            return self._located(np.zeros_like(lanes), epochs, lanes, offsets)
+        sources, ordinals = self._mixture.assign(lanes, places)
+        each = np.array([order.spans.lengths[0] for order in self._orders])
+        epochs, offsets = np.divmod(ordinals, each[sources])
+        return self._located(sources, epochs, lanes, offsets)
 
     def _places(self, steps: Int64s, slot: Int64s) -> tuple[Int64s, Int64s]:
         """Return lane and place in the lane; in sequential order there is one lane, the global batch itself."""

@@ -1,0 +1,169 @@
+"""The pass that exact packing begins with: tokens of every document, each host its share; and the rows they fill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuworker.data.batches import Host, bad_rows, encoded, refusal
+from tpuworker.data.counters import Counters
+from tpuworker.data.index import Index
+from tpuworker.data.rows import UnitReader
+from tpuworker.data.sequence import RowRefs
+from tpuworker.data.workers import Workers
+from tpuworker.errors import DataError, Fault
+from tpuworker.layout.pieces import count_rows
+from tpuworker.spec.job import TPUJob
+from tpuworker.storage import Storage, is_remote
+
+Int32s = npt.NDArray[np.int32]
+#: All-gather among the hosts: a name and this host's bytes to the bytes of every host by rank.
+Exchange = Callable[[str, bytes], list[bytes]]
+_THREADS = 2
+_AHEAD = 4
+
+
+def measured(
+    job: TPUJob,
+    index: Index,
+    pipeline: Any,
+    identity: Host,
+    *,
+    exchange: Exchange | None = None,
+    storage: Storage | None = None,
+) -> Index:
+    """Return the index with token counts, if the job packs exactly; else the index itself.
+
+    Every host tokenises its share of the units and all get all counts. With ``spec.data.cache`` the counts are kept
+    there under what decides them, so that only the first run makes the pass.
+
+    Args:
+        job: The job.
+        index: Its index, the same on all hosts.
+        pipeline: Has ``encode``, ``plan`` and ``fingerprint``.
+        identity: Which host of how many this is.
+        exchange: How hosts talk; not needed for one host.
+        storage: How bytes are read.
+
+    Raises:
+        DataError: Bad records under ``on_bad_record: fail``.
+    """
+    spec = job.spec.data
+    if spec.layout != "pack" or spec.packing_form != "exact" or index.lengths:
+        return index
+    talk: Exchange = exchange or (lambda _, mine: [mine])
+    storage = storage or Storage()
+    place = _Kept.of(job, index, pipeline, storage)
+    known = talk("known token counts", place.read() if place and identity.host_rank == 0 else b"")[0]
+    if not known:
+        mine = _measure(job, index, pipeline, identity, storage)
+        parts = talk(
+            "token counts", zlib.compress(json.dumps([len(m) for m in mine]).encode() + b"\n" + _bytes(mine), 1)
+        )
+        known = zlib.compress(_bytes(_merged(index, [_parts(part) for part in parts])), 1)
+        if place and identity.host_rank == 0:
+            place.write(known)
+    flat = np.frombuffer(zlib.decompress(known), dtype=np.int32)
+    lengths = tuple(np.split(flat, np.cumsum([source.num_rows for source in index.sources])[:-1]))
+    empty = [int((each == 0).sum()) for each in lengths]
+    sources = tuple(
+        replace(source, notes=(*source.notes, f"{count:,} documents without tokens take no place")) if count else source
+        for source, count in zip(index.sources, empty, strict=True)
+    )
+    rows = [count_rows(each.astype(np.int64), spec.max_length, overflow=spec.packing.overflow) for each in lengths]
+    return replace(index, sources=sources, lengths=lengths, window_rows=tuple(rows))
+
+
+def _units(index: Index, rank: int, num_hosts: int) -> list[tuple[int, int]]:
+    every = [(source.number, unit) for source in index.sources for unit in range(source.num_units)]
+    return every[rank::num_hosts]
+
+
+def _measure(job: TPUJob, index: Index, pipeline: Any, identity: Host, storage: Storage) -> list[Int32s]:
+    """Return the token counts of this host's units, int32 [rows] each."""
+    counters = Counters()
+    reader, workers = UnitReader(index, storage, counters), Workers(_THREADS, "measure")
+    units = _units(index, identity.host_rank, identity.num_hosts)
+
+    def lengths_of(unit: tuple[int, int]) -> Int32s:
+        rows = np.arange(index.sources[unit[0]].unit_rows[unit[1]])
+        refs = RowRefs(np.full_like(rows, unit[0]), np.full_like(rows, unit[1]), rows, ())
+        gathered = reader.gather(refs)
+        documents = encoded(pipeline, gathered.column, counters)
+        bad = bad_rows(reader, gathered, documents)
+        if bad and job.spec.data.on_bad_record == "fail":
+            raise refusal(tuple(row for _, row in bad))
+        return documents.lengths.astype(np.int32)  # type: ignore[no-any-return]
+
+    try:
+        found = []
+        for first in range(0, len(units), _AHEAD):
+            batch = units[first : first + _AHEAD]
+            reader.expect([*batch, *units[first + _AHEAD : first + 2 * _AHEAD]])
+            found += [coming.result() for coming in [workers.submit(lengths_of, unit) for unit in batch]]
+        return found
+    finally:
+        workers.stop()
+        reader.close()
+
+
+def _bytes(arrays: list[Int32s]) -> bytes:
+    return b"".join(array.tobytes() for array in arrays)
+
+
+def _parts(payload: bytes) -> list[Int32s]:
+    head, _, body = zlib.decompress(payload).partition(b"\n")
+    counts = json.loads(head)
+    return np.split(np.frombuffer(body, dtype=np.int32), np.cumsum(counts)[:-1]) if counts else []
+
+
+def _merged(index: Index, parts: list[list[Int32s]]) -> list[Int32s]:
+    """Return the counts of all units in order, from those of the hosts, who took them in turn."""
+    num_units = index.num_units
+    if sum(map(len, parts)) != num_units:
+        found = f"token counts of {sum(map(len, parts))} units"
+        raise DataError([Fault("token counts of the hosts", found, f"those of {num_units}")])
+    return [parts[unit % len(parts)][unit // len(parts)] for unit in range(num_units)]
+
+
+class _Kept:
+    """The counts in the cache directory."""
+
+    def __init__(self, path: str, storage: Storage) -> None:
+        self._system, self._path = storage.system(path) if is_remote(path) else storage.system(f"file://{path}")
+
+    @classmethod
+    def of(cls, job: TPUJob, index: Index, pipeline: Any, storage: Storage) -> _Kept | None:
+        """Return where counts of this data under this tokenizer are kept, or None without a cache."""
+        if job.spec.data.cache is None:
+            return None
+        decides = {name: value for name, value in pipeline.fingerprint.items() if name != "layout"}
+        name = hashlib.sha256(json.dumps([decides, index.fingerprints], sort_keys=True).encode()).hexdigest()[:32]
+        return cls(f"{job.spec.data.cache.rstrip('/')}/token-counts-{name}", storage)
+
+    def read(self) -> bytes:
+        """Return the counts, or nothing if there are none that are whole."""
+        try:
+            content: bytes = self._system.cat_file(self._path)
+            digest, body = content[:32], content[32:]
+            return body if hashlib.sha256(body).digest() == digest else b""
+        except Exception:  # a cache that cannot be read costs a pass, never the job
+            return b""
+
+    def write(self, counts: bytes) -> None:
+        """Keep the counts, whole or not at all."""
+        try:
+            self._system.makedirs(self._path.rpartition("/")[0], exist_ok=True)
+            self._system.pipe_file(self._path, hashlib.sha256(counts).digest() + counts)
+        except Exception:  # as above; a part that was written fails its digest
+            return
+
+
+__all__ = ["Exchange", "measured"]

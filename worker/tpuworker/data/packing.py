@@ -1,0 +1,207 @@
+"""Batches of exactly packed rows: every step follows from its number, as for padded ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuworker.data.batches import HostBatch, Made, bad_rows, checked, encoded, refusal, touched
+from tpuworker.data.counters import Counters
+from tpuworker.data.cursor import Cursor
+from tpuworker.data.index import Index
+from tpuworker.data.plan import DataPlan
+from tpuworker.data.rows import GatheredRows, UnitReader
+from tpuworker.data.sequence import FILLER, RowRefs, Sequence
+from tpuworker.errors import DataError, Fault
+from tpuworker.layout.pieces import WINDOW_DOCUMENTS, Pieces
+from tpuworker.spec.job import TPUJob
+
+Int64s = npt.NDArray[np.int64]
+_WINDOWS_KEPT = 1024
+
+
+@dataclass(frozen=True)
+class PackedPiece:
+    """The packed rows of consecutive steps.
+
+    Attributes:
+        first_step: Step of the first one.
+        num_steps: How many.
+        gathered: The documents they are made of, each once.
+        pieces: Where parts of these stand, rows counted over all steps.
+        lengths: Tokens each document had when it was measured, int64 [documents].
+        filled: Whether a row holds anything, bool [rows].
+    """
+
+    first_step: int
+    num_steps: int
+    gathered: GatheredRows
+    pieces: Pieces
+    lengths: Int64s
+    filled: npt.NDArray[np.bool_]
+
+
+class PackedMaking:
+    """The making of one host's exactly packed batches, without any thread.
+
+    Args:
+        job: The job.
+        plan: Its numbers.
+        index: The index with token counts.
+        lanes: Lanes of this host.
+        reader: Where documents come from.
+        pipeline: Has ``encode``, ``plan`` and ``packed``.
+        counters: Where work is counted.
+        start: Where to begin.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: TPUJob,
+        plan: DataPlan,
+        index: Index,
+        lanes: range,
+        reader: UnitReader,
+        pipeline: Any,
+        counters: Counters,
+        start: Cursor,
+    ) -> None:
+        self.counters = counters
+        self._job, self._plan, self._index, self._lanes = job, plan, index, lanes
+        self._sequence = Sequence(plan, index)
+        self._reader, self._pipeline, self._start = reader, pipeline, start
+        self._unit_ends = [np.cumsum(source.unit_rows) for source in index.sources]
+        # A unit of the order is a window that holds a row; the others were left out when rows were counted.
+        self._window_of = [np.flatnonzero(rows) for rows in index.window_rows]
+        self._window_pieces = lru_cache(maxsize=_WINDOWS_KEPT)(self._plan_window)
+
+    def pieces(self) -> Iterator[PackedPiece]:
+        """Yield the packed rows of consecutive steps; the first piece is one step."""
+        step, length = self._start.step, 1
+        while step < self._plan.num_steps:
+            length = min(length, self._plan.num_steps - step)
+            refs = self._sequence.rows(step, length, self._lanes)
+            yield self._piece(step, length, refs)
+            step, length = step + length, self._steps_per_piece
+
+    @property
+    def _steps_per_piece(self) -> int:
+        # Half of what one call likes: a row holds more than one document as a rule.
+        records: int = self._pipeline.records_per_call
+        return max(1, records // (2 * self._plan.rows_per_host))
+
+    def _plan_window(self, source: int, window: int) -> Pieces:
+        first = window * WINDOW_DOCUMENTS
+        lengths = self._index.lengths[source][first : first + WINDOW_DOCUMENTS]
+        planned: Pieces = self._pipeline.plan(lengths.astype(np.int64))
+        return planned
+
+    def _piece(self, step: int, num_steps: int, refs: RowRefs) -> PackedPiece:
+        parts: list[tuple[Int64s, ...]] = []
+        labels = np.unique(np.stack([refs.sources, refs.units]), axis=1)
+        for source, unit in labels.T.tolist():
+            if source == FILLER:
+                continue
+            window = int(self._window_of[source][unit])
+            planned = self._window_pieces(source, window)
+            here = np.flatnonzero((refs.sources == source) & (refs.units == unit))
+            begins = np.searchsorted(planned.rows, refs.rows[here])
+            counts = np.searchsorted(planned.rows, refs.rows[here], side="right") - begins
+            flat = np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+            ordinals = window * WINDOW_DOCUMENTS + planned.documents[flat]
+            parts.append(
+                (
+                    np.repeat(here, counts),
+                    np.full_like(ordinals, source),
+                    ordinals,
+                    planned.begins[flat],
+                    planned.lengths[flat],
+                    planned.cut[flat],
+                )
+            )
+        rows, sources, ordinals, begins, lengths, cut = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.argsort(rows, kind="stable")
+        documents, where = np.unique(np.stack([sources, ordinals]), axis=1, return_inverse=True)
+        pieces = Pieces(
+            rows=rows[order],
+            documents=where.reshape(-1)[order],
+            begins=begins[order],
+            lengths=lengths[order],
+            cut=cut[order],
+            num_rows=num_steps * self._plan.rows_per_host,
+        )
+        found = self._documents(documents[0], documents[1], refs)
+        self._reader.expect(dict.fromkeys([*touched(found), *found.open_units]))
+        measured = np.array(
+            [self._index.lengths[source][ordinal] for source, ordinal in documents.T.tolist()], dtype=np.int64
+        )
+        gathered = self._reader.gather(found)
+        return PackedPiece(step, num_steps, gathered, pieces, measured, refs.sources != FILLER)
+
+    def _documents(self, sources: Int64s, ordinals: Int64s, refs: RowRefs) -> RowRefs:
+        """Return where documents lie, with the units of all windows that are open."""
+        units, rows = np.zeros_like(ordinals), np.zeros_like(ordinals)
+        for source, ends in enumerate(self._unit_ends):
+            here = np.flatnonzero(sources == source)
+            units[here] = np.searchsorted(ends, ordinals[here], side="right")
+            rows[here] = ordinals[here] - (ends - self._index.sources[source].unit_rows)[units[here]]
+        opened: dict[tuple[int, int], None] = {}
+        for source, unit in refs.open_units:
+            first = int(self._window_of[source][unit]) * WINDOW_DOCUMENTS
+            last = min(first + WINDOW_DOCUMENTS, int(self._unit_ends[source][-1])) - 1
+            low, high = np.searchsorted(self._unit_ends[source], [first, last], side="right")
+            opened |= dict.fromkeys((source, number) for number in range(int(low), int(high) + 1))
+        return RowRefs(sources, units, rows, tuple(opened))
+
+    def assemble(self, made: Made) -> Made:
+        """Return what the consumer gets, called in order: here it is made already."""
+        return made
+
+    def make(self, piece: PackedPiece) -> Made:
+        """Return the batches of a piece; an error comes with the batches before it."""
+        batches: list[HostBatch] = []
+        try:
+            for batch in self._batches(piece):
+                batches.append(batch)  # noqa: PERF402 (an error must not lose the batches before it)
+        except Exception as error:
+            return Made(tuple(batches), error)
+        return Made(tuple(batches))
+
+    def _batches(self, piece: PackedPiece) -> Iterator[HostBatch]:
+        documents = encoded(self._pipeline, piece.gathered.column, self.counters)
+        self._refuse_change(piece, documents)
+        bad = bad_rows(self._reader, piece.gathered, documents)
+        if bad and self._job.spec.data.on_bad_record == "fail":
+            raise refusal(tuple(row for _, row in bad))
+        rows = self._plan.rows_per_host
+        for number in range(piece.num_steps):
+            begin, end = number * rows, (number + 1) * rows
+            with self.counters.busy("pack"):
+                made = self._pipeline.packed(documents, piece.pieces.select(begin, end))
+            self.counters.add("pack", rows=rows, num_bytes=sum(array.nbytes for array in made.arrays.values()))
+            step = piece.first_step + number
+            yield HostBatch(
+                arrays=checked(made.arrays, self._plan),
+                step=step,
+                cursor=self._start.after(step + 1),
+                rows=int(np.count_nonzero(piece.filled[begin:end])),
+                account=made.account,
+                bad=tuple(row for _, row in bad) if number == 0 else (),
+            )
+
+    def _refuse_change(self, piece: PackedPiece, documents: Any) -> None:
+        changed = np.flatnonzero(documents.lengths != piece.lengths)
+        if len(changed):
+            place = self._reader.place(piece.gathered.refs, int(changed[0]))
+            found = f"a document of {int(documents.lengths[changed[0]])} tokens"
+            wanted = f"{int(piece.lengths[changed[0]])} as when it was measured"
+            raise DataError([Fault(str(place), found, wanted, "the file changed: start the job anew")])
+
+
+__all__ = ["PackedMaking", "PackedPiece"]

@@ -1,0 +1,332 @@
+"""Batches packed as documents come: every lane is a stream of its own, and its place is part of the cursor.
+
+The rows of a lane depend on its documents and on nothing else, so how many are read ahead, on how many hosts, changes
+nothing. Threads tokenise; the consumer's side keeps what is not used up and cuts rows in the order of steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuworker.data.batches import BadRow, HostBatch, Made, bad_rows, checked, encoded, refusal, touched
+from tpuworker.data.counters import Counters
+from tpuworker.data.cursor import Cursor
+from tpuworker.data.index import Index
+from tpuworker.data.plan import DataPlan
+from tpuworker.data.rows import GatheredRows, UnitReader
+from tpuworker.data.sequence import Sequence
+from tpuworker.errors import DataError, Fault
+from tpuworker.layout.pieces import Pieces, pack_stream, pack_window
+from tpuworker.spec.job import TPUJob
+from tpuworker.tokens.documents import Documents, gather_documents
+
+Int64s = npt.NDArray[np.int64]
+#: Documents of a window of a lane under ``overflow: truncate``, where no document may be split.
+_WINDOW = 256
+#: Only the first request rests on it; afterwards the lane's own mean is known.
+_BYTES_PER_TOKEN = 4.0
+_MOST_DOCUMENTS_A_CALL = 4096
+
+
+@dataclass(frozen=True)
+class StreamPiece:
+    """Documents of several lanes, lane after lane.
+
+    Attributes:
+        gathered: The documents.
+        lanes: Lane of each run.
+        counts: Documents of each run.
+    """
+
+    gathered: GatheredRows
+    lanes: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    documents: Documents
+    piece: StreamPiece
+    bad: tuple[tuple[int, BadRow], ...]
+
+
+class _Lane:
+    """The documents of a lane that are not used up.
+
+    Args:
+        document: Place of the first one in the lane, since the start of the job.
+        offset: What of it is used: tokens, or under ``truncate`` rows of its window.
+    """
+
+    def __init__(self, document: int, offset: int) -> None:
+        self.document, self.offset = document, offset
+        self.parts: list[tuple[Documents, Int64s]] = []
+        self.lengths: Int64s = np.zeros(0, dtype=np.int64)
+
+    def add(self, documents: Documents, places: Int64s) -> None:
+        """Take documents that follow."""
+        self.parts.append((documents, places))
+        self.lengths = np.concatenate([self.lengths, documents.lengths[places]])
+
+    def first(self, count: int) -> list[tuple[Documents, Int64s]]:
+        """Return the first documents."""
+        found = []
+        for documents, places in self.parts:
+            if count <= 0:
+                break
+            found.append((documents, places[:count]))
+            count -= len(places)
+        return found
+
+    def drop(self, count: int) -> None:
+        """Let go of the first documents."""
+        self.document += count
+        self.lengths = self.lengths[count:]
+        while count:
+            documents, places = self.parts[0]
+            if len(places) <= count:
+                del self.parts[0]
+                count -= len(places)
+            else:
+                self.parts[0] = (documents, places[count:])
+                count = 0
+
+
+class StreamMaking:
+    """The making of one host's batches of packed streams.
+
+    Args:
+        job: The job.
+        plan: Its numbers.
+        index: Its index.
+        lanes: Lanes of this host.
+        reader: Where documents come from.
+        pipeline: Has ``encode`` and ``packed``.
+        counters: Where work is counted.
+        start: Where to begin.
+
+    Raises:
+        DataError: ``start`` does not know the lanes of this host.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: TPUJob,
+        plan: DataPlan,
+        index: Index,
+        lanes: range,
+        reader: UnitReader,
+        pipeline: Any,
+        counters: Counters,
+        start: Cursor,
+    ) -> None:
+        self.counters = counters
+        self._job, self._plan, self._lanes = job, plan, lanes
+        self._sequence = Sequence(plan, index)
+        self._reader, self._pipeline, self._start = reader, pipeline, start
+        self._splits = job.spec.data.packing.overflow == "split"
+        places = _places(start, lanes)
+        self._packers = [_Lane(*place) for place in places]
+        self._step = start.step
+        self._bad: list[BadRow] = []
+        # Shared with the reading thread: what was asked for, and what is known of it.
+        self._lock = threading.Lock()
+        self._next = np.array([document for document, _ in places], dtype=np.int64)
+        self._asked = np.zeros(len(lanes), dtype=np.int64)
+        self._known_documents = np.zeros(len(lanes), dtype=np.int64)
+        self._known_tokens = np.zeros(len(lanes), dtype=np.int64)
+        self._guess = max(1.0, index.mean_row_bytes / _BYTES_PER_TOKEN)
+
+    @property
+    def _slots(self) -> int:
+        return self._plan.global_batch_size // self._plan.num_lanes
+
+    def pieces(self) -> Iterator[StreamPiece]:
+        """Yield documents for as long as the lanes of this host need more."""
+        tokens_per_step = self._slots * self._plan.max_length
+        total = (self._plan.num_steps - self._start.step) * tokens_per_step
+        target = 0.0
+        steps = 1.0
+        while (counts := self._wanted(target := min(target + steps * tokens_per_step, total), total)) is not None:
+            lanes = np.repeat(np.arange(len(self._lanes)), counts)
+            inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            refs = self._sequence.documents(lanes + self._lanes.start, self._next[lanes] + inside)
+            self._next += counts
+            self._reader.expect(dict.fromkeys([*touched(refs), *refs.open_units]))
+            yield StreamPiece(self._reader.gather(refs), tuple(range(len(counts))), tuple(counts.tolist()))
+            steps = max(1.0, self._pipeline.records_per_call / max(1.0, float(counts.sum()) / steps))
+
+    def _wanted(self, target: float, total: float) -> Int64s | None:
+        """Return documents to ask for in each lane, int64 [lanes]; None once all the job's tokens are there."""
+        with self._lock:
+            known = self._known_tokens
+            if np.all(known >= total + self._reserve):
+                return None
+            means = np.where(known > 0, known / np.maximum(1, self._known_documents), self._guess)
+            supply = known + (self._asked - self._known_documents) * means
+            short = np.maximum(0, target + self._reserve - supply)
+            most = max(1, _MOST_DOCUMENTS_A_CALL // len(self._lanes))
+            counts = np.minimum(most, np.ceil(short / np.maximum(1.0, means))).astype(np.int64)
+            if not counts.any():
+                counts[np.argmin(supply)] = 1
+            self._asked += counts
+            return counts
+
+    @property
+    def _reserve(self) -> float:
+        """Tokens to have beyond the target: a lane that must fill a window first needs the window's."""
+        return 0.0 if self._splits else _WINDOW * self._guess
+
+    def make(self, piece: StreamPiece) -> Made:
+        """Return the documents of a piece."""
+        try:
+            return Made(documents=self._documents(piece))
+        except Exception as error:
+            return Made(error=error)
+
+    def _documents(self, piece: StreamPiece) -> _Encoded:
+        documents = encoded(self._pipeline, piece.gathered.column, self.counters)
+        bad = bad_rows(self._reader, piece.gathered, documents)
+        if bad and self._job.spec.data.on_bad_record == "fail":
+            raise refusal(tuple(row for _, row in bad))
+        return _Encoded(documents, piece, tuple(bad))
+
+    def assemble(self, made: Made) -> Made:
+        """Return the batches that can be made now; called in the order of the pieces, by one thread."""
+        if made.documents is None:
+            return made
+        held: _Encoded = made.documents
+        first = 0
+        lengths = held.documents.lengths
+        with self._lock:
+            for lane, count in zip(held.piece.lanes, held.piece.counts, strict=True):
+                places = np.arange(first, first + count)
+                self._packers[lane].add(held.documents, places)
+                self._known_documents[lane] += count
+                self._known_tokens[lane] += int(lengths[places].sum())
+                first += count
+        self._bad += [row for _, row in held.bad]
+        batches = []
+        try:
+            while self._step < self._plan.num_steps and (batch := self._batch()) is not None:
+                batches.append(batch)
+        except Exception as error:
+            return Made(tuple(batches), error)
+        return Made(tuple(batches))
+
+    def _batch(self) -> HostBatch | None:
+        rows = [self._stream_rows(lane) if self._splits else self._window_rows(lane) for lane in self._packers]
+        if any(each is None for each in rows):
+            return None
+        with self.counters.busy("pack"):
+            made = self._packed([each for each in rows if each is not None])
+        for lane, each in zip(self._packers, rows, strict=True):
+            if each is not None:
+                lane.drop(each.used)
+                lane.offset = each.offset
+        self._step += 1
+        states = {
+            str(number): [lane.document, lane.offset] for number, lane in zip(self._lanes, self._packers, strict=True)
+        }
+        bad, self._bad = tuple(self._bad), []
+        self.counters.add(
+            "pack", rows=self._plan.rows_per_host, num_bytes=sum(array.nbytes for array in made.arrays.values())
+        )
+        return HostBatch(
+            arrays=checked(made.arrays, self._plan),
+            step=self._step - 1,
+            cursor=self._start.after(self._step, states),
+            rows=self._plan.rows_per_host,
+            account=made.account,
+            bad=bad,
+        )
+
+    def _stream_rows(self, lane: _Lane) -> _LaneRows | None:
+        """Return the next rows of a lane whose documents may be split where a row ends."""
+        need = self._slots * self._plan.max_length + lane.offset
+        count = int(np.searchsorted(np.cumsum(lane.lengths), need)) + 1
+        if count > len(lane.lengths):
+            return None
+        pieces, position = pack_stream(lane.lengths[:count], self._plan.max_length, lane.offset, self._slots)
+        return _LaneRows(lane.first(count), count, pieces, position.document, position.token)
+
+    def _window_rows(self, lane: _Lane) -> _LaneRows | None:
+        """Return the next rows of a lane whose documents are packed whole, window by window."""
+        parts: list[Pieces] = []
+        rows, first, offset = 0, 0, lane.offset
+        while rows < self._slots:
+            if first + _WINDOW > len(lane.lengths):
+                return None
+            window = pack_window(
+                lane.lengths[first : first + _WINDOW],
+                self._plan.max_length,
+                overflow="truncate",
+                truncation_side=self._job.spec.data.truncation_side,
+            )
+            taken = window.select(offset, min(window.num_rows, offset + self._slots - rows))
+            parts.append(replace(taken, rows=taken.rows + rows, documents=taken.documents + first))
+            rows, offset = rows + taken.num_rows, offset + taken.num_rows
+            if offset == window.num_rows:
+                first, offset = first + _WINDOW, 0
+        count = first + (_WINDOW if offset else 0)
+        return _LaneRows(lane.first(count), count, _joined(parts, rows), first, offset)
+
+    def _packed(self, rows: list[_LaneRows]) -> Any:
+        documents = gather_documents([part for each in rows for part in each.parts])
+        firsts = np.cumsum([0, *(each.count for each in rows[:-1])])
+        shifted = [
+            replace(each.pieces, rows=each.pieces.rows + number * self._slots, documents=each.pieces.documents + first)
+            for number, (each, first) in enumerate(zip(rows, firsts.tolist(), strict=True))
+        ]
+        return self._pipeline.packed(documents, _joined(shifted, self._plan.rows_per_host))
+
+
+@dataclass(frozen=True)
+class _LaneRows:
+    """The rows of one lane for one step.
+
+    Attributes:
+        parts: The documents they are made of.
+        count: How many these are.
+        pieces: Where parts of them stand.
+        used: Documents that are used up afterwards.
+        offset: What is used of the one after these.
+    """
+
+    parts: list[tuple[Documents, Int64s]]
+    count: int
+    pieces: Pieces
+    used: int
+    offset: int
+
+
+def _joined(parts: list[Pieces], num_rows: int) -> Pieces:
+    def joined(name: str) -> Int64s:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    return Pieces(
+        rows=joined("rows"),
+        documents=joined("documents"),
+        begins=joined("begins"),
+        lengths=joined("lengths"),
+        cut=joined("cut"),
+        num_rows=num_rows,
+    )
+
+
+def _places(start: Cursor, lanes: range) -> list[tuple[int, int]]:
+    if not start.step:
+        return [(0, 0) for _ in lanes]
+    missing = [lane for lane in lanes if str(lane) not in start.lanes]
+    if missing:
+        found = f"{len(start.lanes)} of {start.num_lanes} lanes; lane {missing[0]} is not among them"
+        hint = "a cursor of one host only: save the one that session.state_dict() gives"
+        raise DataError([Fault(f"cursor at step {start.step}", found, "all lanes", hint)])
+    return [(int(start.lanes[str(lane)][0]), int(start.lanes[str(lane)][1])) for lane in lanes]
