@@ -5,6 +5,7 @@ Nothing here is of a backend: each sets what its library needs before it loads i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from tpulaunch.plan.values import FromField, FromSecret, Literally, Variable
 from tpuworker.spec import wire
 from tpuworker.spec.job import TPUJob
 
+_EXPANDED = re.compile(r"\$([$(]|[^\x00-\x7f])")
 #: Labels that JobSet puts on every pod.
 _JOB_INDEX = "metadata.labels['jobset.sigs.k8s.io/job-index']"
 _RESTART_ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
@@ -91,7 +93,8 @@ def _literals(variables: Mapping[str, str]) -> tuple[Literally, ...]:
 def without_expansion(value: str) -> str:
     """Return the value to write so that the kubelet hands over exactly ``value``.
 
-    The kubelet replaces ``$(NAME)`` by another variable and ``$$`` by ``$``. A text with neither is left as it is,
-    for the reader's sake; in any other every ``$`` is doubled.
+    The kubelet replaces ``$(NAME)`` by another variable and ``$$`` by ``$``, and older ones break a character of
+    several bytes behind a ``$``. A text with none of them is left as it is, for the reader's sake; in any other every
+    ``$`` is doubled.
     """
-    return value.replace("$", "$$") if "$$" in value or "$(" in value else value
+    return value.replace("$", "$$") if _EXPANDED.search(value) else value
