@@ -364,8 +364,18 @@ class OwnCluster(Cluster):
             for each in imports:
                 each.result()
         if nodes is None:
-            self._state = dataclasses.replace(self._state, archives=(*self._state.archives, str(archive)))
+            self._state = dataclasses.replace(self._state, archives=(*self._state.archives, str(self._hold(archive))))
             self._state.save(self.directory)
+
+    def _hold(self, archive: Path) -> Path:
+        # A newer build takes the archive out of the cache; nodes added later need this one all the same.
+        held = self.directory / "archives" / archive.name
+        held.parent.mkdir(exist_ok=True)
+        try:
+            held.hardlink_to(archive)
+        except OSError:  # on another file system, or held already
+            return held if held.exists() else archive
+        return held
 
 
 def _keep_logs(directory: Path, target: Path | None) -> Path:

@@ -48,7 +48,8 @@ def boot(site: Site, known: State, wanted: NodeState) -> Machine:
 
 def import_images(site: Site, name: str, machine: Machine, archive: Path) -> None:
     """Imports an archive's images under the names the kubelet asks for, once in a node's life."""
-    done = site.directory / "nodes" / name / "imported" / archive.name
+    identity = archive.stat()
+    done = site.directory / "nodes" / name / "imported" / f"{identity.st_dev}-{identity.st_ino}-{identity.st_mtime_ns}"
     if done.exists():
         return
     machine.run(str(site.binaries["ctr"]), "--namespace=k8s.io", "images", "import", str(archive), timeout_seconds=600)

@@ -14,9 +14,13 @@ pytestmark = pytest.mark.cluster
 # Every host serves its name, reads every other host's name, tells the coordinator, and stays until the coordinator
 # left.
 MEET = """
-cd /tmp && mkdir cgi-bin done && hostname > name printf '#!/bin/sh\\ntouch "/tmp/done/$QUERY_STRING"\\nprintf
-"Content-Type: text/plain\\\\r\\\\n\\\\r\\\\nok"\\n' > cgi-bin/done chmod +x cgi-bin/done httpd -p 8471 -h /tmp for
-slice in 0 1; do for host in 0 1; do
+cd /tmp && mkdir cgi-bin done && hostname > name
+echo '#!/bin/sh
+touch "/tmp/done/$QUERY_STRING"
+printf "Content-Type: text/plain\\r\\n\\r\\nok"' > cgi-bin/done
+chmod +x cgi-bin/done
+httpd -p 8471 -h /tmp
+for slice in 0 1; do for host in 0 1; do
     peer="meet-slice-$slice-$host.meet"
     until wget -qO- "http://$peer:8471/name"; do sleep 0.2; done
 done; done
