@@ -191,8 +191,17 @@ class Session:
         """Return the data's state after the present step, for a checkpoint beside the weights; equal on all hosts.
 
         A plain dict of text, as torch.distributed.checkpoint's Stateful protocol and Orbax's JSON handler take it.
+        Call it on all hosts at the same step: where documents are packed as a stream, each knows its own lanes only.
         """
-        return {"cursor": self._cursor.to_json()}
+        return {"cursor": self._whole_cursor().to_json()}
+
+    def _whole_cursor(self) -> Cursor:
+        if not self._cursor.lanes:
+            return self._cursor
+        from tpuworker.data.cursor import Cursor
+
+        told = self.backend.exchange(f"cursor after step {self.step}", self._cursor.to_json().encode())
+        return Cursor.merged([Cursor.from_json(payload.decode()) for payload in told])
 
     def load_state_dict(self, state: Mapping[str, Any], *, accept_changed_data: bool = False) -> None:
         """Go on where a checkpoint was made; the number of hosts may be another. Call it on all hosts, before the loop.
@@ -216,9 +225,13 @@ class Session:
         self.num_steps = loader.plan.num_steps
 
     def save_cursor(self) -> None:
-        """Write the data's state to ``checkpoint.dir``, from host rank 0; nothing if the spec names no directory."""
-        if self._store is not None and self.is_first_host:
-            place = self._store.save(self._cursor)
+        """Write the data's state to ``checkpoint.dir``, from host rank 0; nothing if the spec names no directory.
+
+        Call it on all hosts at the same step, as :meth:`state_dict`.
+        """
+        cursor = self._whole_cursor() if self._store is not None else None
+        if self._store is not None and cursor is not None and self.is_first_host:
+            place = self._store.save(cursor)
             self._reporter.say(f"data cursor after step {self.step} saved to {place}", step=self.step)
 
     def close(self) -> None:

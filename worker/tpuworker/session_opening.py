@@ -128,6 +128,7 @@ class Opening:
             PreflightError: Hosts disagree, or a batch was compiled anew.
             WorkerError: Any other refusal, of this or another host.
         """
+        from tpuworker.data.measuring import measured
         from tpuworker.data.plan import make_data_plan
         from tpuworker.preflight import Proof, agreement, preflight
         from tpuworker.preflight.check import first_of_last
@@ -143,8 +144,16 @@ class Opening:
             f"{identity.num_hosts} hosts have met, {backend.num_devices} {backend.versions['platform']} devices"
         )
         index, tokenizer, start = self._shared(backend)
-        plan = together(backend, identity, "plan", lambda: make_data_plan(job, index, start))
+        together(backend, identity, "plan", lambda: make_data_plan(job, index, start))
         pipeline, engine = self._tokens(backend, index, tokenizer)
+        index = measured(
+            job,
+            index,
+            pipeline,
+            identity,
+            exchange=backend.exchange,
+            together=lambda what, action: together(backend, identity, what, action),
+        )
 
         def make_loader(cursor: Cursor | None, accept_changed_data: bool = setting.accept_changed_data) -> Loader:
             from tpuworker.data.loader import Loader
@@ -155,9 +164,10 @@ class Opening:
         facts |= {f"version of {name}": version for name, version in backend.versions.items()}
         facts |= {**index.fingerprints, **pipeline.fingerprint, "engine": engine}
         loader = together(backend, identity, "loader", lambda: make_loader(start))
+        plan = loader.plan
         last_step = first_of_last(loader.cursor.step, plan.num_steps, plan.steps_per_epoch, job.spec.preflight.batches)
         last = None
-        if last_step is not None and not loader.cursor.lanes and job.spec.data.layout == "pad":
+        if last_step is not None and plan.packing != "stream":
             place = loader.cursor.after(last_step)
             last = together(backend, identity, "last batches", lambda: make_loader(place))
         self.verdict = preflight(Proof(job, setting.job_name, identity, backend, facts, engine), loader, last)

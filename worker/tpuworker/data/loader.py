@@ -134,10 +134,10 @@ class Loader:
         started = time.perf_counter()
         try:
             while not self._ready:
-                if self._error is not None:
-                    raise self._error
                 if self.cursor.step >= self.plan.num_steps:
                     return None
+                if self._error is not None:
+                    raise self._error
                 self._take(self._made.get())
             return self._ready[0]
         finally:
@@ -232,10 +232,13 @@ class _Ahead:
             for piece in self._making.pieces():
                 if self.stop.is_set() or not self._put(self._workers.submit(self._making.make, piece)):
                     return
-        except BaseException as error:  # whatever it is, the consumer has to meet it
-            failed: Future[Made] = Future()
-            failed.set_result(Made(error=error))
-            self._put(failed)
+            ended = "the rows ended before the last step of the plan; this is a fault of the loader"
+            error: BaseException = RuntimeError(ended)  # met only by a consumer that would wait for ever
+        except BaseException as raised:  # whatever it is, the consumer has to meet it
+            error = raised
+        last: Future[Made] = Future()
+        last.set_result(Made(error=error))
+        self._put(last)
 
     def _put(self, item: Future[Made]) -> bool:
         started = time.perf_counter()

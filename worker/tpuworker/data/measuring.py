@@ -26,6 +26,8 @@ from tpuworker.storage import Storage, is_remote
 Int32s = npt.NDArray[np.int32]
 #: All-gather among the hosts: a name and this host's bytes to the bytes of every host by rank.
 Exchange = Callable[[str, bytes], list[bytes]]
+#: A name and an action to its result, if the action went well on every host.
+Together = Callable[[str, Callable[[], Any]], Any]
 _THREADS = 2
 _AHEAD = 4
 
@@ -37,6 +39,7 @@ def measured(
     identity: Host,
     *,
     exchange: Exchange | None = None,
+    together: Together | None = None,
     storage: Storage | None = None,
 ) -> Index:
     """Return the index with token counts, if the job packs exactly; else the index itself.
@@ -50,6 +53,7 @@ def measured(
         pipeline: Has ``encode``, ``plan`` and ``fingerprint``.
         identity: Which host of how many this is.
         exchange: How hosts talk; not needed for one host.
+        together: Runs what can fail on every host and fails on all of them if it fails on one.
         storage: How bytes are read.
 
     Raises:
@@ -63,7 +67,8 @@ def measured(
     place = _Kept.of(job, index, pipeline, storage)
     known = talk("known token counts", place.read() if place and identity.host_rank == 0 else b"")[0]
     if not known:
-        mine = _measure(job, index, pipeline, identity, storage)
+        both = together or (lambda _, action: action())
+        mine = both("measuring documents", lambda: _measure(job, index, pipeline, identity, storage))
         parts = talk(
             "token counts", zlib.compress(json.dumps([len(m) for m in mine]).encode() + b"\n" + _bytes(mine), 1)
         )
@@ -166,4 +171,4 @@ class _Kept:
             return
 
 
-__all__ = ["Exchange", "measured"]
+__all__ = ["Exchange", "Together", "measured"]

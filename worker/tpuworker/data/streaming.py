@@ -32,6 +32,7 @@ _WINDOW = 256
 #: Only the first request rests on it; afterwards the lane's own mean is known.
 _BYTES_PER_TOKEN = 4.0
 _MOST_DOCUMENTS_A_CALL = 4096
+_DOCUMENTS_FOR_SHORT = 16
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,7 @@ class StreamMaking:
         self._asked = np.zeros(len(lanes), dtype=np.int64)
         self._known_documents = np.zeros(len(lanes), dtype=np.int64)
         self._known_tokens = np.zeros(len(lanes), dtype=np.int64)
+        self._short = np.zeros(len(lanes), dtype=np.bool_)
         self._guess = max(1.0, index.mean_row_bytes / _BYTES_PER_TOKEN)
 
     @property
@@ -151,10 +153,8 @@ class StreamMaking:
     def pieces(self) -> Iterator[StreamPiece]:
         """Yield documents for as long as the lanes of this host need more."""
         tokens_per_step = self._slots * self._plan.max_length
-        total = (self._plan.num_steps - self._start.step) * tokens_per_step
-        target = 0.0
-        steps = 1.0
-        while (counts := self._wanted(target := min(target + steps * tokens_per_step, total), total)) is not None:
+        target, steps = float(sum(lane.offset for lane in self._packers) if self._splits else 0), 1.0
+        while (counts := self._wanted(target := target + steps * tokens_per_step)) is not None:
             lanes = np.repeat(np.arange(len(self._lanes)), counts)
             inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             refs = self._sequence.documents(lanes + self._lanes.start, self._next[lanes] + inside)
@@ -163,26 +163,28 @@ class StreamMaking:
             yield StreamPiece(self._reader.gather(refs), tuple(range(len(counts))), tuple(counts.tolist()))
             steps = max(1.0, self._pipeline.records_per_call / max(1.0, float(counts.sum()) / steps))
 
-    def _wanted(self, target: float, total: float) -> Int64s | None:
-        """Return documents to ask for in each lane, int64 [lanes]; None once all the job's tokens are there."""
+    def _wanted(self, target: float) -> Int64s | None:
+        """Return documents to ask for in each lane, int64 [lanes]; None once all steps were made.
+
+        Args:
+            target: Tokens that each lane should have had by now; an estimate, since nobody knows a document's length
+                before it is tokenised. A lane that proved short and has nothing under way is given more all the same.
+        """
         with self._lock:
-            known = self._known_tokens
-            if np.all(known >= total + self._reserve):
+            if self._step >= self._plan.num_steps:
                 return None
+            known = self._known_tokens
             means = np.where(known > 0, known / np.maximum(1, self._known_documents), self._guess)
-            supply = known + (self._asked - self._known_documents) * means
-            short = np.maximum(0, target + self._reserve - supply)
+            under_way = self._asked - self._known_documents
+            reserve = 0 if self._splits else _WINDOW * means
+            short = np.maximum(0, target + reserve - known - under_way * means)
             most = max(1, _MOST_DOCUMENTS_A_CALL // len(self._lanes))
             counts = np.minimum(most, np.ceil(short / np.maximum(1.0, means))).astype(np.int64)
+            counts = np.where(self._short & (under_way == 0), np.maximum(counts, _DOCUMENTS_FOR_SHORT), counts)
             if not counts.any():
-                counts[np.argmin(supply)] = 1
+                counts[np.argmin(known)] = 1
             self._asked += counts
             return counts
-
-    @property
-    def _reserve(self) -> float:
-        """Tokens to have beyond the target: a lane that must fill a window first needs the window's."""
-        return 0.0 if self._splits else _WINDOW * self._guess
 
     def make(self, piece: StreamPiece) -> Made:
         """Return the documents of a piece."""
@@ -210,7 +212,7 @@ class StreamMaking:
                 places = np.arange(first, first + count)
                 self._packers[lane].add(held.documents, places)
                 self._known_documents[lane] += count
-                self._known_tokens[lane] += int(lengths[places].sum())
+                self._known_tokens[lane] += int(self._useful(lengths[places]).sum())
                 first += count
         self._bad += [row for _, row in held.bad]
         batches = []
@@ -221,17 +223,22 @@ class StreamMaking:
             return Made(tuple(batches), error)
         return Made(tuple(batches))
 
+    def _useful(self, lengths: Int64s) -> Int64s:
+        return lengths if self._splits else np.minimum(lengths, self._plan.max_length)
+
     def _batch(self) -> HostBatch | None:
         rows = [self._stream_rows(lane) if self._splits else self._window_rows(lane) for lane in self._packers]
-        if any(each is None for each in rows):
-            return None
+        with self._lock:
+            self._short = np.array([each is None for each in rows])
+            if self._short.any():
+                return None
+            self._step += 1
         with self.counters.busy("pack"):
             made = self._packed([each for each in rows if each is not None])
         for lane, each in zip(self._packers, rows, strict=True):
             if each is not None:
                 lane.drop(each.used)
                 lane.offset = each.offset
-        self._step += 1
         states = {
             str(number): [lane.document, lane.offset] for number, lane in zip(self._lanes, self._packers, strict=True)
         }
