@@ -286,3 +286,27 @@ def test_without_follow_the_hosts_are_merged_by_time_and_each_keeps_its_own_orde
 def test_the_prefix_is_as_wide_as_the_widest_host_from_the_first_line_on() -> None:
     assert label_width(make_jobset(slices=1, hosts=1)) == len("0/0")
     assert label_width(make_jobset(slices=16, hosts=64)) == len("15/63")
+
+
+def test_leaving_a_follow_does_not_wait_for_a_host_that_is_silent() -> None:
+    world, pod = World(), pod_at()
+    start(world, pod, slices=1, hosts=1)
+    world.write(name_of(pod), b"here\n")
+
+    class LeftError(Exception):
+        pass
+
+    def leave(item: LogLine | Notice) -> None:
+        if isinstance(item, LogLine):
+            raise LeftError
+
+    with serving(world) as api:
+        left = threading.Event()
+
+        def follow() -> None:
+            with pytest.raises(LeftError):
+                follow_logs(JobRef(api, "ml", "tiny"), EVERY_HOST, ALL_LINES, leave)
+            left.set()
+
+        threading.Thread(target=follow, daemon=True).start()
+        assert left.wait(PATIENCE_SECONDS)

@@ -76,7 +76,10 @@ def test_ctrl_c_detaches_and_leaves_the_job_running(user: User) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "0/0 | here\n"
         process.send_signal(signal.SIGINT)
-        _, words = process.communicate(timeout=30)
+        try:
+            _, words = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "detached; the job runs on" in words
     assert "Traceback" not in words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -315,7 +316,7 @@ class Api:
 
 
 class Stream:
-    """The bytes of a long answer, each chunk as it arrives. Closing it from another thread ends the reading."""
+    """The bytes of a long answer, each chunk as it arrives."""
 
     def __init__(self, response: Any, where: str) -> None:
         self._response = response
@@ -342,8 +343,13 @@ class Stream:
             raise _translate(error, self._where) from None
 
     def close(self) -> None:
-        """Drop the connection; unread bytes are not waited for."""
+        """Drop the connection; unread bytes are not waited for. Only for the thread that reads."""
         self._response.close()
+
+    def interrupt(self) -> None:
+        """End the reading from another thread, which :meth:`close` cannot: it would wait for the reader's lock."""
+        with contextlib.suppress(AttributeError, RuntimeError, ValueError, OSError):  # ended already
+            self._response.shutdown()
 
 
 def _translate(error: Exception, where: str) -> AccessError | UnreachableError:

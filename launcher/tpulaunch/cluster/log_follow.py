@@ -98,7 +98,7 @@ class _Following:
         self.stop.set()
         self.table.wake()
         for key in list(self.running):
-            self.logs[key][1].close()
+            self.logs[key][1].interrupt()
 
     def _is_over(self) -> bool:
         is_read = not self.running or time.monotonic() > self.drained_by

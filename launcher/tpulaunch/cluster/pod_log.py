@@ -137,10 +137,11 @@ class ContainerLog:
         self._rest = b""
         self._stream: Stream | None = None
 
-    def close(self) -> None:
+    def interrupt(self) -> None:
         """Break off a read from another thread."""
-        if self._stream is not None:
-            self._stream.close()
+        stream = self._stream
+        if stream is not None:
+            stream.interrupt()
 
     def follow(self, table: PodTable, stop: threading.Event) -> bool:
         """Read until the container has ended for good or its pod is gone; return whether the end was seen."""
