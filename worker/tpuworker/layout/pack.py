@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -61,17 +62,16 @@ def pack_rows(
 
     segments.reshape(-1)[:] = np.repeat(run_segments.astype(np.int32), run_lengths)
     np.subtract(
-        np.arange(num_rows * max_length, dtype=np.int32),
-        np.repeat(run_begins.astype(np.int32), run_lengths),
-        out=positions.reshape(-1),
+        _places(num_rows * max_length), np.repeat(run_begins.astype(np.int32), run_lengths), out=positions.reshape(-1)
     )
-    is_pad = segments == 0
-    np.copyto(positions, 0, where=is_pad)
+    # Pads are few: writing them by place touches less memory than passing over whole arrays with a mask.
+    pads = np.flatnonzero(segments.reshape(-1) == 0)
+    positions.reshape(-1)[pads] = 0
 
     sources = documents.offsets[pieces.documents] + pieces.begins - len(documents.prefix)
     _copy_runs(documents.ids, sources, lengths, begins, ids.reshape(-1))
     _write_template(ids.reshape(-1), documents, pieces, begins, truncation_side)
-    np.copyto(ids, pad_id, where=is_pad)
+    ids.reshape(-1)[pads] = pad_id
 
     labels[...] = ids
     labels.reshape(-1)[begins] = NO_LABEL
@@ -79,10 +79,12 @@ def pack_rows(
         trainable = np.zeros((num_rows, max_length), np.bool_)
         _copy_runs(documents.trainable, sources, lengths, begins, trainable.reshape(-1))
         np.copyto(labels, NO_LABEL, where=~trainable)
-    np.copyto(labels, NO_LABEL, where=is_pad)
-    num_trainable = int(np.count_nonzero(labels != NO_LABEL))
+    labels.reshape(-1)[pads] = NO_LABEL
+    num_trainable = int(filled.sum()) - len(lengths)
+    if documents.trainable is not None:
+        num_trainable = int(np.count_nonzero(labels != NO_LABEL))
     if pad_labels == "keep":
-        np.copyto(labels, pad_id, where=is_pad & (filled > 0)[:, None])
+        labels.reshape(-1)[pads[filled[pads // max_length] > 0]] = pad_id
 
     cut = int(pieces.cut.sum())
     return Rows(
@@ -95,6 +97,14 @@ def pack_rows(
             slots=num_rows * max_length,
         ),
     )
+
+
+@lru_cache(maxsize=2)
+def _places(count: int) -> Int32s:
+    """int32 [count]: 0, 1, 2, ...; the same memory each time."""
+    places = np.arange(count, dtype=np.int32)
+    places.flags.writeable = False
+    return places
 
 
 def _before_row(pieces: Pieces, num_rows: int) -> Int64s:

@@ -67,10 +67,11 @@ class RowBuffers:
         names: Arrays of a batch.
         num_rows: Rows of a batch.
         max_length: Columns.
-        most_kept: Sets of arrays kept at most; further ones are made and forgotten.
+        most_kept: Sets of arrays kept at most; further ones are made and forgotten. A loader that reads four calls of
+            a thousand records ahead holds about so many.
     """
 
-    def __init__(self, names: tuple[str, ...], num_rows: int, max_length: int, most_kept: int = 8) -> None:
+    def __init__(self, names: tuple[str, ...], num_rows: int, max_length: int, most_kept: int = 128) -> None:
         self.names = names
         self.shape = (num_rows, max_length)
         self._most_kept = most_kept
