@@ -46,7 +46,7 @@ def useful_tokens(arrays: Arrays, length: int, layout: str) -> int:
         lengths = arrays["lengths"]
         return int(np.minimum(lengths, length).sum() if layout == "pad" else lengths.sum())
     if "attention_mask" in arrays:
-        return int(arrays["attention_mask"].sum())
+        return int(np.count_nonzero(arrays["attention_mask"]))
     if "segment_ids" in arrays:
         return int(np.count_nonzero(arrays["segment_ids"]))
     return int(arrays["input_ids"].size)

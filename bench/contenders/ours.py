@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.contenders.base import Arrays
+from bench.corpus.store import DONE
 from bench.corpus.tokenizers import END_TOKEN, PAD_TOKEN
 from bench.task import Task
 from tpuworker import backends
@@ -23,6 +24,8 @@ from tpuworker.spec import TPUJob, load_job
 from tpuworker.tokens.choose import Trials, judge_engines, make_engine
 from tpuworker.tokens.resolve import load_tokenizer
 
+#: A little more than a token has, so that the steps are rather less than an epoch than more.
+_BYTES_PER_TOKEN = 4
 #: A slice of one host with one chip, so that a job of N hosts is N slices.
 _ONE_HOST = {"generation": "v6e", "topology": "1x1"}
 
@@ -62,10 +65,18 @@ def job_of(task: Task) -> TPUJob:
             "slice": {**_ONE_HOST, "count": task.world},
             "worker": {"backend": task.text_option("backend", "jax")},
             "data": data,
-            "train": {"entrypoint": "bench.consumer"},
+            "train": {"entrypoint": "bench.consumer", **_steps(task)},
         },
     }
     return load_job(json.dumps(document))
+
+
+def _steps(task: Task) -> dict[str, int]:
+    """Return about an epoch of steps where documents are packed as they are read, which needs a number."""
+    if task.layout == "pad":
+        return {}
+    num_bytes = json.loads((Path(task.corpus) / DONE).read_text())["num_bytes"]
+    return {"steps": max(1, task.epochs * num_bytes // (_BYTES_PER_TOKEN * task.length * task.num_rows * task.world))}
 
 
 class _Stream:
