@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+#: Headers that belong to one connection, not to the answer.
+_OF_THE_HOP = frozenset({"connection", "transfer-encoding", "content-length", "server", "date"})
 _EPOCH = formatdate(0, usegmt=True)
 
 
@@ -192,11 +195,53 @@ class _HubHandler(_Handler):
         self._json(found)
 
 
+class _ProxyHandler(_Handler):
+    """Passes requests on to another server; bodies are read whole, so that one can be cut."""
+
+    target: str
+
+    def _pass(self) -> None:
+        cut = self._faulty()
+        if cut is True:
+            return
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        connection = HTTPConnection(self.target, timeout=20)
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+        connection.request(self.command, self.path, body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in _OF_THE_HOP:
+                self.send_header(name, value)
+        length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
+        self.send_header("Content-Length", length or "0")
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if cut == "cut" else content)
+        self.close_connection = self.close_connection or cut == "cut"
+        connection.close()
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass  # noqa: N815 (names of http.server)
+
+
 @contextmanager
 def serve(files: dict[str, bytes], faults: Faults | None = None, *, hub: bool = False) -> Iterator[str]:
     """Serve files by path (``/a/b``; for a hub ``owner/name/file``) and give the address."""
-    handler = type("Handler", (_HubHandler if hub else _Handler,), {"files": files, "faults": faults or Faults()})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with _serving(_HubHandler if hub else _Handler, {"files": files, "faults": faults or Faults()}) as address:
+        yield address
+
+
+@contextmanager
+def proxy(target: str, faults: Faults) -> Iterator[str]:
+    """Serve what the server at ``target`` (a URL) answers, with faults, and give the address."""
+    members = {"files": {}, "faults": faults, "target": urlsplit(target).netloc}
+    with _serving(_ProxyHandler, members) as address:
+        yield address
+
+
+@contextmanager
+def _serving(kind: type[_Handler], members: dict[str, Any]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (kind,), members))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

@@ -123,16 +123,12 @@ def _status(error: BaseException) -> int | None:
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):
         response = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    for candidate in (
-        getattr(error, "status", None),
-        getattr(error, "status_code", None),
-        getattr(response, "status_code", response),
-        getattr(error, "code", None),
-    ):
-        text = str(candidate)
+    # One by one: aiohttp warns when anyone looks at its ``code``, gcsfs has nothing else.
+    for holder, name in ((error, "status"), (error, "status_code"), (response, "status_code"), (error, "code")):
+        text = str(getattr(holder, name, ""))
         if text.isdecimal() and 100 <= int(text) <= 599:
             return int(text)
-    return None
+    return response if isinstance(response, int) else None
 
 
 def _code(error: BaseException) -> str:
