@@ -18,6 +18,10 @@ LOST = [
         "UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:538] Read error "
         "[127.0.0.1]:11413: Connection reset by peer"
     ),
+    ValueError(
+        "UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
+        "[127.0.0.1]:16607"
+    ),
     JaxRuntimeError("UNAVAILABLE: Failed to send RPC to coordination service."),
     JaxRuntimeError("DEADLINE_EXCEEDED: Barrier timed out. Id: start"),
     RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:7"),

@@ -94,6 +94,7 @@ def _speak_for_the_dead(number: int) -> None:
         "event": wire.EVENT_END,
         "reason": name,
         "exit_code": code,
+        "host": f"{os.environ.get(wire.ENV_SLICE_INDEX, '?')}/{os.environ.get(wire.ENV_COMPLETION_INDEX, '?')}",
     }
     is_text = os.environ.get(wire.ENV_LOG) == "text"
     sys.stdout.write((str(record["message"]) if is_text else to_line(record)) + "\n")

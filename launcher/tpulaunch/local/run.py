@@ -87,6 +87,8 @@ def run(
             wire.ENV_SPEC: str(spec_path),
             wire.ENV_PREFLIGHT_ONLY: "1" if preflight_only else "0",
             wire.ENV_ACCEPT_CHANGED_DATA: "1" if accept_changed_data else "0",
+            # "python" in spec.train.command is the worker's, as it is in its image.
+            "PATH": os.pathsep.join([str(Path(interpreter).parent), inherited.get("PATH", os.defpath)]),
         }
         environments = host_environments(planned, inherited, shared, directory)
         return _Local(planned, environments, out=out, err=err, is_raw=is_raw).run([interpreter, "-m", "tpuworker"])

@@ -43,5 +43,6 @@ def _comes_from_runtime(error: BaseException) -> bool:
         if "RESOURCE_EXHAUSTED" in text or "INVALID_ARGUMENT" in text:
             return False
         return bool(_LOST_STATUS.search(text) or _LOST_WORDS.search(text))
-    # torch raises gloo's errors as plain RuntimeError; the path of gloo's source file gives them away.
-    return type(error) is RuntimeError and "gloo" in text and bool(_LOST_WORDS.search(text))
+    # torch raises gloo's errors as plain RuntimeError, and JAX as ValueError where a program runs inside its call; the
+    # path of gloo's source file gives them away.
+    return type(error) in (RuntimeError, ValueError) and "/gloo/" in text and bool(_LOST_WORDS.search(text))

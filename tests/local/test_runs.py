@@ -1,0 +1,199 @@
+"""Whole jobs on this machine with real hosts: equal batches, common failures, lost peers, a stop and its resume."""
+
+from __future__ import annotations
+
+import io
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.session.builders import STEPS_PER_EPOCH, document_over, write_corpus
+from tpulaunch.local import run
+from tpuworker.spec import load_job
+
+_TRAINER = """
+import json, os, pathlib, signal
+
+def main(session):
+    rank = session.identity.host_rank
+    with open(f"rows-{rank}.jsonl", "a") as rows:
+        for batch in session.batches():
+            ids = session.backend.local_rows(batch)["input_ids"]
+            rows.write(json.dumps({"step": session.step, "rows": ids.tolist()}) + "\\n")
+            rows.flush()
+            session.report(session.step, float(ids.sum()))
+            WHAT_HAPPENS
+"""
+
+
+class Machine:
+    """A working directory with a corpus and a trainer, in which jobs are run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        write_corpus(directory)
+
+    def run(
+        self, hosts: int, what_happens: str = "pass", backend: str = "jax", **sections: Any
+    ) -> tuple[int, str, str]:
+        (self.directory / "trainer.py").write_text(_TRAINER.replace("WHAT_HAPPENS", what_happens))
+        return self.run_document(hosts, document_over(self.directory, worker={"backend": backend}, **sections))
+
+    def run_document(self, hosts: int, document: dict[str, Any]) -> tuple[int, str, str]:
+        text = json.dumps(document)
+        out, err = io.StringIO(), io.StringIO()
+        code = run(load_job(text), text, num_hosts=hosts, is_raw=True, out=out, err=err)
+        return code, out.getvalue(), err.getvalue()
+
+    def rows(self, hosts: int) -> dict[int, list[list[int]]]:
+        """Return the global batch of every step, joined from what the hosts saw, and forget it."""
+        found: dict[int, list[list[int]]] = {}
+        for rank in range(hosts):
+            place = self.directory / f"rows-{rank}.jsonl"
+            for line in place.read_text().splitlines():
+                record = json.loads(line)
+                found.setdefault(record["step"], []).extend(record["rows"])
+            place.unlink()
+        return found
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.chdir(tmp_path)
+    return Machine(tmp_path)
+
+
+def records(out: str, event: str) -> list[dict[str, Any]]:
+    lines = [line.partition("| ")[2] for line in out.splitlines()]
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    return [record for record in found if record.get("event") == event]
+
+
+def verdicts(out: str) -> list[dict[str, Any]]:
+    return [record["preflight"] for record in records(out, "preflight")]
+
+
+pytestmark = pytest.mark.skipif(
+    find_spec("jax") is None and find_spec("torch_xla") is None, reason="needs the extra jax or torch-xla"
+)
+needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
+
+
+@pytest.mark.jax
+@needs_jax
+def test_any_number_of_hosts_gives_the_same_global_batches_and_hash(machine: Machine) -> None:
+    runs = {}
+    for hosts in (1, 2):
+        code, out, err = machine.run(hosts)
+        assert code == 0, out + err
+        runs[hosts] = (machine.rows(hosts), {verdict["data_hash"] for verdict in verdicts(out)})
+        assert all(verdict["num_compiles"] == 1 for verdict in verdicts(out))
+        assert {verdict["num_steps"] for verdict in verdicts(out)} == {STEPS_PER_EPOCH}
+        assert [record["exit_code"] for record in records(out, "end")] == [0] * hosts
+    assert runs[1] == runs[2]
+    assert len(runs[1][0]) == STEPS_PER_EPOCH
+
+
+@pytest.mark.jax
+@needs_jax
+def test_a_reader_that_fails_on_one_host_ends_all_at_the_same_step_with_its_words(machine: Machine) -> None:
+    fail = "if rank == 1 and session.step == 4: session._loader.close(); session._loader._ready.clear()"
+    code, out, err = machine.run(2, fail)
+    ends = records(out, "end")
+    assert code == 1
+    assert {record["host"] for record in ends} == {"0/0", "1/0"}
+    assert len({record["step"] for record in ends}) == 1
+    assert all(record["failed_host"] == "1/0" for record in ends)
+    assert all("loader: found it is closed" in record["message"] for record in ends)
+    assert "failed first, with exit code 1" in err
+
+
+@pytest.mark.jax
+@needs_jax
+def test_hosts_stop_together_on_one_hosts_sigterm_and_another_number_of_hosts_goes_on(machine: Machine) -> None:
+    sections = {"checkpoint": {"dir": str(machine.directory / "ck")}}
+    assert machine.run(1)[0] == 0
+    whole = machine.rows(1)
+    code, out, _ = machine.run(
+        2, "if rank == 1 and session.step == 5: os.kill(os.getpid(), signal.SIGTERM)", **sections
+    )
+    assert code == 42
+    assert len({record["step"] for record in records(out, "end")}) == 1
+    first = machine.rows(2)
+    code, out, _ = machine.run(1, **sections)
+    assert code == 0
+    second = machine.rows(1)
+    assert sorted([*first, *second]) == list(range(1, STEPS_PER_EPOCH + 1))
+    assert first | second == whole
+
+
+@pytest.mark.jax
+@needs_jax
+def test_a_lost_peer_asks_for_a_restart_and_the_cause_is_told(machine: Machine) -> None:
+    what = "if rank == 1 and session.step == 4: os.kill(os.getpid(), signal.SIGKILL)"
+    code, out, err = machine.run(2, what)
+    assert code == 137
+    assert "host 1/0 failed first, with exit code 137: the worker was ended by SIGKILL" in err
+    assert {record["host"]: record["exit_code"] for record in records(out, "end")} == {"0/0": 42, "1/0": 137}
+
+
+@pytest.mark.jax
+@needs_jax
+def test_hosts_with_other_code_are_refused_before_a_step_and_named(machine: Machine) -> None:
+    for slice_index in (0, 1):
+        (machine.directory / f"own_{slice_index}.py").write_text(f"x = {slice_index}\n")
+    document = document_over(machine.directory)
+    document["spec"]["train"]["entrypoint"] = "differing.main"
+    (machine.directory / "differing.py").write_text(
+        "import importlib, os\nimportlib.import_module('own_' + os.environ['TPULAUNCH_SLICE_INDEX'])\n"
+        "def main(session): raise AssertionError('trained')\n"
+    )
+    code, out, err = machine.run_document(2, document)
+    assert code == 3
+    (fault,) = verdicts(out)[0]["faults"]
+    assert fault["path"] == "your code"
+    assert "on host 1/0" in fault["found"]
+    assert "pin the image" in fault["hint"]
+    assert "trained" not in out + err
+
+
+@pytest.mark.jax
+@needs_jax
+def test_a_program_that_attaches_gets_the_proof_the_session_and_the_exit_codes(machine: Machine) -> None:
+    script = machine.directory / "train.py"
+    document = document_over(machine.directory)
+    document["spec"]["train"] = {"command": ["python", "train.py"]}
+    steps = "import tpuworker.session\nsession = tpuworker.session.attach()\nfor batch in session.batches(): pass\n"
+    script.write_text(steps)
+    code, out, _ = machine.run_document(1, document)
+    assert code == 0
+    assert verdicts(out)[0]["verdict"] == "passed"
+    assert records(out, "end")[0]["message"] == f"all {STEPS_PER_EPOCH} steps done"
+    script.write_text(steps + "raise KeyError('mine')\n")
+    code, out, _ = machine.run_document(1, document)
+    assert code == 1
+    assert records(out, "end")[0]["reason"] == "KeyError"
+
+
+@pytest.mark.torch_xla
+@pytest.mark.skipif(find_spec("torch_xla") is None, reason="torch_xla is not installed")
+def test_torch_xla_hosts_train_on_the_same_batches_and_learn_together(machine: Machine) -> None:
+    document = document_over(machine.directory, worker={"backend": "torch_xla"}, data={"epochs": 2})
+    document["spec"]["train"] = {
+        "entrypoint": "tpuworker.training.torch_xla_lm.main",
+        "args": {"width": 16, "layers": 1, "heads": 2, "learning_rate": 0.02},
+        "log_every_steps": 1,
+    }
+    code, out, err = machine.run_document(2, document)
+    assert code == 0, out + err
+    assert all(verdict["num_compiles"] == 1 for verdict in verdicts(out))
+    losses = [(record["step"], record["host"], record["loss"]) for record in records(out, "progress")]
+    last = max(step for step, _, _ in losses)
+    assert last == 2 * STEPS_PER_EPOCH
+    mean = {step: sum(loss for at, _, loss in losses if at == step) / 2 for step in (1, last)}
+    assert mean[last] < mean[1] - 0.5
+    warned = [line for line in out.splitlines() if "new compilations" in line]
+    assert warned == []
