@@ -42,7 +42,7 @@ spec:
     task: pretrain
     sources:
     - {{files: "{directory}/corpus/part-*.parquet"}}
-    tokenizer: {{path: "{directory}/tokenizer.json"}}
+    tokenizer: {{path: "{directory}/tokenizer.json", eos_token: "{end}", pad_token: "{pad}"}}
     max_length: 128
     global_batch_size: 64
     shuffle: {{seed: 42}}
@@ -85,6 +85,8 @@ def make_demo(directory: Path, backend: str) -> Path:
             _SPEC.format(
                 backend=backend,
                 directory=directory.resolve(),
+                end=END_TOKEN,
+                pad=PAD_TOKEN,
                 module={"jax": "jax_lm", "torch_xla": "torch_xla_lm"}[backend],
             )
         )
