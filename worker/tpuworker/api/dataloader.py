@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch.utils.data import DataLoader
 
 from tpuworker.api.feed import Feed
+from tpuworker.api.origins import Named
 from tpuworker.api.recipe import Indexed, Recipe, Streamed
 from tpuworker.api.refusals import in_arguments, refuse
 from tpuworker.api.streaming import StreamingDataset, tokens_recipe
@@ -90,6 +91,15 @@ class BatchLoader(DataLoader[Tensors]):  # type: ignore[misc]
         """
         self._feed.load_state_dict(state, accept_changed_data=accept_changed_data)
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What the last pass failed with, or None.
+
+        For loops over something that stands between and keeps errors to itself: a ``MpDeviceLoader`` whose source
+        raises ends as if the epoch were over.
+        """
+        return self._feed.failure
+
     def close(self) -> None:
         """Stop the threads of a pass that was left early; they also end with the process."""
         self._feed.close()
@@ -155,6 +165,8 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
     max_length: int | None = None,
     buffer_size: int | Literal["auto"] = "auto",
     text_column: str | None = None,
+    config: str | None = None,
+    revision: str | None = None,
     world_size: int | None = None,
     rank: int | None = None,
     num_workers: int = 0,
@@ -175,6 +187,8 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
         max_length: Tokens of a row. Default: the tokenizer's ``model_max_length``, if it is a length.
         buffer_size: Rows open for shuffling at once, over all ranks; ``auto`` fits it to the data.
         text_column: Column of the texts. Default: "text", else "data".
+        config: Configuration of a hub dataset.
+        revision: Commit, tag or branch of a hub dataset.
         world_size: Ranks. Default: what torch_xla, torch.distributed or the environment says.
         rank: Which of them this is.
         num_workers: As for :func:`create_dataloader`.
@@ -193,7 +207,7 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
     with in_arguments():
         recipe = text_recipe(
             name,
-            split,
+            Named(split, config, revision),
             tokenizer,
             task="text",
             max_length=usable_max_length(tokenizer, max_length),

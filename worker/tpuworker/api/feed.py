@@ -80,6 +80,8 @@ class Feed:
         self._is_done = False
         self._first_step = self._place.step
         self._pass: _Pass | None = None
+        #: What the last pass failed with.
+        self.failure: BaseException | None = None
 
     @property
     def epoch(self) -> int:
@@ -122,7 +124,7 @@ class Feed:
             self._epoch += self._is_done and self._fixed_epoch is None
             start = self._begin(self._epoch)
         self._place, self._is_done = start, False
-        self._first_step = start.step
+        self._first_step, self.failure = start.step, None
         self._pass = _Pass(self)
         return self._pass
 
@@ -281,6 +283,9 @@ class _Pass:
             self._is_over = True
             self.close()
             feed._ended()
+            raise
+        except BaseException as error:
+            feed.failure = error
             raise
 
     def close(self) -> None:

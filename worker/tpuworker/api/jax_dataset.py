@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpuworker.api.feed import Feed
-from tpuworker.api.origins import TFDS_PREFIX, open_tokens, source_of
+from tpuworker.api.origins import TFDS_PREFIX, Named, open_tokens, source_of
 from tpuworker.api.recipe import Recipe
 from tpuworker.api.refusals import in_arguments, refuse
 from tpuworker.api.text import text_recipe
@@ -108,6 +108,8 @@ def create_jax_dataset(
     max_length: int | None = None,
     text_column: str | None = None,
     end_token: bool = False,
+    config: str | None = None,
+    revision: str | None = None,
     buffer_size: int | Literal["auto"] = "auto",
     data_dir: str | Path | None = None,
     sharding: jax.sharding.Sharding | None = None,
@@ -127,6 +129,8 @@ def create_jax_dataset(
         max_length: Tokens of a row, with a tokenizer.
         text_column: Column of the texts. Default: "text", else "data".
         end_token: Put the end token behind every text that is not cut.
+        config: Configuration of a hub dataset.
+        revision: Commit, tag or branch of a hub dataset.
         buffer_size: Rows open for shuffling at once, over all processes; ``auto`` fits it to the data.
         data_dir: Where TFDS prepared the dataset.
         sharding: Where a global batch lies, for instance ``NamedSharding(mesh, PartitionSpec("data"))``. Default: the
@@ -154,7 +158,7 @@ def create_jax_dataset(
             assert max_length is not None
             recipe = text_recipe(
                 rows,
-                split,
+                Named(split, config, revision),
                 tokenizer,
                 task="pretrain" if end_token else "text",
                 max_length=max_length,
@@ -165,7 +169,7 @@ def create_jax_dataset(
                 buffer_size=buffer_size,
             )
         else:
-            recipe = _tokens_recipe(rows, split, seed, buffer_size)
+            recipe = _tokens_recipe(rows, Named(split, config, revision), seed, buffer_size)
     world = find_world(library="jax")
     return JaxDataset(
         Feed(shuffled_by_itself(recipe), world, batch_size), sharding or _usual_sharding(world, batch_size)
@@ -184,12 +188,12 @@ def _rows(name: Any, split: str, data_dir: str | None) -> Any:
 
 
 def _may_be_tfds(name: str) -> bool:
-    return "hub" in source_of(name, "train") and not Path(name).is_dir()
+    return "hub" in source_of(name, Named()) and not Path(name).is_dir()
 
 
-def _tokens_recipe(rows: Any, split: str, seed: int, buffer_size: int | Literal["auto"]) -> Recipe:
+def _tokens_recipe(rows: Any, named: Named, seed: int, buffer_size: int | Literal["auto"]) -> Recipe:
     if isinstance(rows, str):
-        rows = _load(rows, split)
+        rows = _load(rows, named)
     origin, names, max_length = open_tokens(rows)
     pipeline = TokenisedPipeline(names, max_length)
     return Recipe(
@@ -203,15 +207,15 @@ def _tokens_recipe(rows: Any, split: str, seed: int, buffer_size: int | Literal[
     )
 
 
-def _load(name: str, split: str) -> Any:
+def _load(name: str, named: Named) -> Any:
     """Return named rows through ``datasets``, which maps its copy on disk into memory."""
     import datasets
 
     from tpuworker.formats import format_named
 
-    source = source_of(name, split)
+    source = source_of(name, named)
     if "hub" in source:
-        return datasets.load_dataset(name, split=split)
+        return datasets.load_dataset(name, named.config, split=named.split, revision=named.revision)
     kind = {"parquet": "parquet", "jsonl": "json", "arrow": "arrow"}.get(format_named(Path(name).name) or "", "text")
     return datasets.load_dataset(kind, data_files=name, split="train")
 

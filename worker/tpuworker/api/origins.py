@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,22 @@ from tpuworker.spec.data import DataSpec
 TFDS_PREFIX = "tfds:"
 
 
-def source_of(name: str, split: str, **fields: str | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Named:
+    """What a name needs besides itself.
+
+    Attributes:
+        split: Split of a hub or TFDS dataset. Files have none but ``train``.
+        config: Configuration of a hub dataset.
+        revision: Commit, tag or branch of a hub dataset.
+    """
+
+    split: str = "train"
+    config: str | None = None
+    revision: str | None = None
+
+
+def source_of(name: str, named: Named) -> dict[str, Any]:
     """Return the ``spec.data.sources`` entry that a name stands for.
 
     A pattern, a URL, or a file with a known ending is files; ``tfds:name`` is TFDS; anything else (also a directory) is
@@ -27,27 +43,37 @@ def source_of(name: str, split: str, **fields: str | None) -> dict[str, Any]:
 
     Args:
         name: As the caller wrote it.
-        split: Split of a hub or TFDS dataset. Files have none but ``train``.
-        fields: Further fields of the source; None is left out.
+        named: Its split and the like.
+
+    Raises:
+        SpecError: Files with a split, or with what only a hub dataset has.
     """
-    given = {key: value for key, value in fields.items() if value is not None}
+    hub_only = {key: value for key, value in (("config", named.config), ("revision", named.revision)) if value}
     if name.startswith(TFDS_PREFIX):
-        return {"tfds": name.removeprefix(TFDS_PREFIX), "split": split, **given}
+        _refuse_hub_only(hub_only, "a TFDS dataset")
+        return {"tfds": name.removeprefix(TFDS_PREFIX), "split": named.split}
     path = Path(name)
     is_files = glob.has_magic(name) or "://" in name or (format_named(path.name) is not None and not path.is_dir())
     if not is_files:
-        return {"hub": name, "split": split, **given}
-    if split != "train":
-        refuse("split", repr(split), "'train': files have no other split", "name the files of the split")
-    return {"files": name, **given}
+        given = {"name": named.config, "revision": named.revision}
+        return {"hub": name, "split": named.split, **{key: value for key, value in given.items() if value}}
+    _refuse_hub_only(hub_only, "files")
+    if named.split != "train":
+        refuse("split", repr(named.split), "'train': files have no other split", "name the files of the split")
+    return {"files": name}
 
 
-def open_text(dataset: Any, split: str, data: DataSpec) -> Indexed | Streamed:
+def _refuse_hub_only(given: dict[str, str], what: str) -> None:
+    for argument, value in given.items():
+        refuse(argument, repr(value), f"none, for {what}: only a dataset of the hub has one")
+
+
+def open_text(dataset: Any, named: Named, data: DataSpec) -> Indexed | Streamed:
     """Return the rows of a text or conversation column.
 
     Args:
         dataset: A name, or an object of ``datasets``.
-        split: Split of a name.
+        named: Split and the like of a name.
         data: The section whose ``task`` and column names count.
 
     Raises:
@@ -56,7 +82,7 @@ def open_text(dataset: Any, split: str, data: DataSpec) -> Indexed | Streamed:
     """
     if isinstance(dataset, str | Path):
         section = {
-            "sources": (source_of(str(dataset), split),),
+            "sources": (source_of(str(dataset), named),),
             "tokenizer": {"path": "given"},
             "max_length": data.max_length,
             "global_batch_size": 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tpuworker.data.batches import Pipeline
 from tpuworker.data.index import Index
@@ -18,6 +18,23 @@ from tpuworker.spec.tpu import GENERATIONS, format_topology
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
+
+
+class RowPipeline(Pipeline, Protocol):
+    """A pipeline with one record a row, which is given many records a call."""
+
+    @property
+    def records_per_call(self) -> int:
+        """Records that are best taken at once."""
+        ...
+
+    def encode(self, column: Any) -> Any:
+        """Return documents: one per record, with ``bad`` and ``select(begin, end)``."""
+        ...
+
+    def rows(self, documents: Any) -> Any:
+        """Return the batch of as many documents as it has rows, with ``arrays``."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +79,7 @@ class Recipe:
     """
 
     origin: Indexed | Streamed
-    prepare: Callable[[int], Pipeline]
+    prepare: Callable[[int], RowPipeline]
     max_length: int
     arrays: tuple[str, ...]
     shuffled: bool = False

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from tpuworker.api.columns import as_column
-from tpuworker.api.recipe import Recipe, Streamed
+from tpuworker.api.recipe import Recipe, RowPipeline, Streamed
 from tpuworker.api.world import World
-from tpuworker.data.batches import Arrays, Pipeline
+from tpuworker.data.batches import Arrays
 from tpuworker.errors import DataError, Fault, InputError
 
 _DEPTH = 4
@@ -120,7 +120,7 @@ class StreamReader:
     recipe: Recipe
     world: World
     batch_size: int
-    pipeline: Pipeline
+    pipeline: RowPipeline
     threads: int
 
     @property
@@ -155,7 +155,7 @@ class StreamReader:
                 yield from self._made(group, places)
                 group, places = [], []
                 # The first batch waits for nothing else; then as many at once as the tokenizer likes.
-                steps_per_call = max(1, getattr(self.pipeline, "records_per_call", 0) // self.batch_size)
+                steps_per_call = max(1, self.pipeline.records_per_call // self.batch_size)
         if group:
             yield from self._made(group, places)
 
@@ -186,17 +186,11 @@ class StreamReader:
         origin = self.recipe.origin
         assert isinstance(origin, Streamed)
         column = as_column(pa.concat_tables(tables, promote_options="permissive"), origin.names)
-        encode = getattr(self.pipeline, "encode", None)
-        size = self.batch_size
-        if encode is None:
-            self._refuse_bad({int(row): "null" for row in np.flatnonzero(column.is_null())}, places)
-            for number, place in enumerate(places):
-                yield StreamBatch(self.pipeline.batch(column.slice(number * size, size)), place)
-            return
-        documents = encode(column)
-        self._refuse_bad({bad.row: f"{bad.reason} {bad.detail}".rstrip() for bad in documents.bad}, places)
+        documents = self.pipeline.encode(column)
+        found = {bad.row: f"{bad.reason} {bad.detail}".rstrip() for bad in documents.bad}
+        self._refuse_bad({int(row): "null" for row in np.flatnonzero(column.is_null())} | found, places)
         for number, place in enumerate(places):
-            made = self.pipeline.rows(documents.select(number * size, (number + 1) * size))  # type: ignore[attr-defined]
+            made = self.pipeline.rows(documents.select(number * self.batch_size, (number + 1) * self.batch_size))
             yield StreamBatch(made.arrays, place)
 
     def _refuse_bad(self, bad: Mapping[int, str], places: list[StreamPlace]) -> None:

@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from tpuworker.api.origins import open_text
-from tpuworker.api.recipe import Indexed, Recipe, make_data_spec
+from tpuworker.api.origins import Named, open_text
+from tpuworker.api.recipe import Indexed, Recipe, RowPipeline, make_data_spec
 from tpuworker.api.refusals import refuse
-from tpuworker.data.batches import Pipeline
 from tpuworker.pipeline import make_pipeline
 from tpuworker.spec.data import DataSpec
 from tpuworker.tokens.engines import load_engine
@@ -30,13 +29,13 @@ class _Prepare:
     tokenizer: Tokenizer
     engine: Any
 
-    def __call__(self, num_rows: int) -> Pipeline:
+    def __call__(self, num_rows: int) -> RowPipeline:
         return make_pipeline(self.data, self.tokenizer, self.engine, num_rows)
 
 
 def text_recipe(
     dataset: Any,
-    split: str,
+    named: Named,
     tokenizer: Any,
     *,
     task: Literal["text", "pretrain", "conversation"],
@@ -55,7 +54,7 @@ def text_recipe(
 
     Args:
         dataset: A name, or an object of ``datasets``.
-        split: Split of a name.
+        named: Split and the like of a name.
         tokenizer: A tokenizer of ``transformers`` with a fast form, or a name or path as the spec takes.
         task: What becomes of a record.
         max_length: Tokens of a row.
@@ -73,7 +72,7 @@ def text_recipe(
         SpecError: Arguments that do not fit together, or a tokenizer that does not fit.
         InputError: No such data or column.
     """
-    named = {} if column is None else {"conversation_column" if task == "conversation" else "text_column": column}
+    columns = {} if column is None else {"conversation_column" if task == "conversation" else "text_column": column}
     is_path = isinstance(tokenizer, str)
     data = make_data_spec(
         {
@@ -86,13 +85,13 @@ def text_recipe(
             "on_bad_record": on_bad_record,
             "conversation": {"loss_on": loss_on},
             "shuffle": {"seed": seed, "buffer_size": buffer_size},
-            **named,
+            **columns,
         }
     )
     resolved = load_tokenizer(data) if is_path else tokenizer_of(data, tokenizer)
     threads = cpu_limit()
     prepare = _Prepare(data, resolved, load_engine("reference", resolved.json_text, threads))
-    origin = open_text(dataset, split, data)
+    origin = open_text(dataset, named, data)
     pipeline = make_pipeline(data, resolved, prepare.engine, 1)
     if isinstance(origin, Indexed):
         # A column of another type is refused here, not by a thread at the first batch.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from tpuworker.api.feed import Arrays, Feed
+from tpuworker.api.origins import Named
 from tpuworker.api.recipe import Recipe, Streamed
 from tpuworker.api.refusals import in_arguments, refuse
 from tpuworker.api.text import text_recipe
@@ -82,6 +83,8 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
     buffer_size: int | Literal["auto"] = 10_000,
     *,
     text_column: str | None = None,
+    config: str | None = None,
+    revision: str | None = None,
     world_size: int | None = None,
     rank: int | None = None,
     on_bad_record: Literal["fail", "mask"] = "fail",
@@ -99,6 +102,8 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
         buffer_size: Rows that are open for shuffling at once, over all readers; ``auto`` fits it to the data. More
             decoded units than RAM is planned for are mapped from local scratch, so a large buffer slows down, only.
         text_column: Column of the texts. Default: "text", else "data".
+        config: Configuration of a hub dataset, the second argument of ``load_dataset``.
+        revision: Commit, tag or branch of a hub dataset. Pin a commit: a branch may move before a resume.
         world_size: Readers. Default: what torch_xla, torch.distributed or the environment says (:func:`find_world`).
         rank: Which of them this is.
         on_bad_record: ``fail``, or ``mask``: a null or a broken text is a row of pads.
@@ -115,7 +120,7 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
     with in_arguments():
         recipe = text_recipe(
             name,
-            split,
+            Named(split, config, revision),
             tokenizer,
             task="text",
             max_length=max_length,

@@ -12,8 +12,31 @@ import pyarrow.compute as pc
 
 from tpuworker.api.columns import TOKEN_COLUMNS
 from tpuworker.errors import DataError, Fault
-from tpuworker.layout.rows import NO_LABEL
+from tpuworker.layout.rows import NO_LABEL, Rows, TokenAccount
+from tpuworker.tokens.documents import BadRecord
 from tpuworker.tokens.engine import Int32s
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """Rows of ids, in the place of documents.
+
+    Attributes:
+        arrays: Name to int32 [rows, max_length].
+        bad: None: a row is sound or refused.
+    """
+
+    arrays: dict[str, Int32s]
+    bad: tuple[BadRecord, ...] = ()
+
+    @property
+    def ids(self) -> Int32s:
+        """All ids, for the count of tokens."""
+        return self.arrays["input_ids"].reshape(-1)
+
+    def select(self, begin: int, end: int) -> TokenRows:
+        """Return rows ``begin`` to ``end`` (exclusive) without a copy."""
+        return TokenRows({name: array[begin:end] for name, array in self.arrays.items()})
 
 
 @dataclass(frozen=True)
@@ -23,21 +46,22 @@ class TokenisedPipeline:
     Attributes:
         names: Columns, as they stand in the struct; one alone is the column itself.
         max_length: Ids of every row.
+        records_per_call: Records that are best taken at once.
     """
 
     names: tuple[str, ...]
     max_length: int
+    records_per_call: int = 1024
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
         """What decides the arrays of given records."""
         return {"task": "tokenised/1", "layout": f"{'+'.join(self.names)}/{self.max_length}"}
 
-    def batch(self, column: Any) -> dict[str, Int32s]:
-        """Return ``input_ids``, ``attention_mask`` and ``labels``, int32 [rows, max_length].
+    def encode(self, column: Any) -> TokenRows:
+        """Return the arrays of many records at once; a null one is a row without loss whose first place is seen.
 
-        A missing attention mask is all ones; missing labels are the ids where they are attended to, else -100. A null
-        record is a row without loss whose first place is attended to.
+        A missing attention mask is all ones; missing labels are the ids where they are attended to, else -100.
 
         Raises:
             DataError: A row of another length, or ids that are no int32.
@@ -48,12 +72,24 @@ class TokenisedPipeline:
         }
         ids = arrays["input_ids"]
         mask = arrays.setdefault("attention_mask", np.ones_like(ids))
-        arrays.setdefault("labels", np.where(mask != 0, ids, np.int32(NO_LABEL)))
+        labels = arrays.setdefault("labels", np.where(mask != 0, ids, np.int32(NO_LABEL)))
         absent = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-        arrays["labels"][absent] = NO_LABEL
+        labels[absent] = NO_LABEL
         mask[absent] = 0
         mask[absent, 0] = 1
-        return {name: arrays[name] for name in TOKEN_COLUMNS}
+        return TokenRows({name: arrays[name] for name in TOKEN_COLUMNS})
+
+    def rows(self, made: TokenRows) -> Rows:
+        """Return a batch of rows that were made together with others."""
+        ids, labels = made.arrays["input_ids"], made.arrays["labels"]
+        delivered = int(np.count_nonzero(made.arrays["attention_mask"]))
+        trainable = int(np.count_nonzero(labels != NO_LABEL))
+        account = TokenAccount(tokenised=delivered, delivered=delivered, trainable=trainable, slots=ids.size)
+        return Rows(made.arrays, account)
+
+    def batch(self, column: Any) -> dict[str, Int32s]:
+        """Return ``input_ids``, ``attention_mask`` and ``labels``, int32 [rows, max_length], of one batch."""
+        return self.encode(column).arrays
 
     def _rows(self, lists: Any, name: str) -> Int32s:
         lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists

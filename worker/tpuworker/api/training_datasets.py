@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, IterableDataset
 from tpuworker.api.columns import as_column
 from tpuworker.api.feed import Feed
 from tpuworker.api.objects import DatasetTable
-from tpuworker.api.origins import is_stream
+from tpuworker.api.origins import Named, is_stream
 from tpuworker.api.recipe import Recipe, Streamed
 from tpuworker.api.refusals import in_arguments
 from tpuworker.api.tensors import Tensors, refuse_worker_process, to_long
@@ -71,7 +71,7 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
         with in_arguments():
             self.recipe = text_recipe(
                 dataset,
-                "train",
+                Named(),
                 tokenizer,
                 task="pretrain" if end_token else "text",
                 max_length=max_length,
@@ -165,7 +165,7 @@ class ConversationDataset(PretrainDataset):
         with in_arguments():
             self.recipe = text_recipe(
                 dataset,
-                "train",
+                Named(),
                 tokenizer,
                 task="conversation",
                 max_length=max_length,

@@ -90,14 +90,19 @@ def _said(world_size: int | None, rank: int | None) -> World:
 
 
 def world_of_torch() -> World | None:
-    """Return what torch_xla, else torch.distributed, says in this process; None if neither runs."""
+    """Return what torch_xla, else torch.distributed, says in this process; None if neither runs.
+
+    A torch_xla that knows only this process (PJRT on CPU) does not silence a torch.distributed that knows of others.
+    """
     runtime, xla_model = sys.modules.get("torch_xla.runtime"), sys.modules.get("torch_xla.core.xla_model")
-    if runtime is not None or xla_model is not None:
-        return World(*replicas_of(runtime, xla_model))
+    has_xla = runtime is not None or xla_model is not None
+    by_xla = World(*replicas_of(runtime, xla_model)) if has_xla else None
+    if by_xla is not None and by_xla.world_size > 1:
+        return by_xla
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return World(distributed.get_world_size(), distributed.get_rank())
-    return None
+    return by_xla
 
 
 def replicas_of(runtime: ModuleType | None, xla_model: ModuleType | None) -> tuple[int, int]:
