@@ -108,6 +108,19 @@ def test_an_unnamed_job_renders_under_the_login(
     assert name.startswith("ana-lopezz-92-")
 
 
+@pytest.mark.parametrize("error", [KeyError("uid"), OSError("No username set")])
+def test_a_container_without_a_login_still_names_the_job(
+    tpulaunch: Run, directory: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def nobody() -> str:
+        raise error
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    rendered = yaml.safe_load(tpulaunch("render", write(directory, spec_text(metadata={"name": None}))).out)
+    assert rendered["metadata"]["name"].startswith("job-")
+    assert "tpulaunch.dev/submitter" not in rendered["metadata"]["annotations"]
+
+
 @pytest.mark.parametrize("command", ["validate", "render", "plan"])
 @pytest.mark.parametrize(
     ("arguments", "stdin", "words"),
