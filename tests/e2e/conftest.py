@@ -112,10 +112,10 @@ def eventually(look: Callable[[], T], is_right: Callable[[T], bool], seconds: fl
 
 
 @pytest.fixture(scope="session")
-def script_worker(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The stand-in worker image, on every node."""
+def script_worker(cluster: Cluster) -> str:
+    """The stand-in worker image on every node. Its archive lies with the cluster: nodes that boot later read it."""
     cluster.require("jobset", "tpu-nodes", "load-image")
-    cluster.load_image(write_script_worker(tmp_path_factory.mktemp("image") / "worker.tar"))
+    cluster.load_image(write_script_worker(cluster.kubeconfig.parent / "script-worker.tar"))
     return IMAGE
 
 

@@ -93,7 +93,7 @@ def test_a_vanished_node_whose_peers_fail_first_keeps_the_job_alive(user: User) 
     user.cluster.require("node-control")
     peer = "tiny-slice-0-1.tiny.$TPULAUNCH_POD_NAMESPACE.svc.cluster.local"
     find_peer = f"nslookup {peer} | awk '/^Address/ {{a = $NF}} END {{print a}}'"
-    reach_peer = f"wget -q -T 2 -O /dev/null http://$({find_peer}):8471/etc/passwd"
+    reach_peer = f"timeout 3 wget -q -O /dev/null http://$({find_peer}):8471/etc/passwd"
     watch_peer = f"until {reach_peer}; do sleep 1; done; while {reach_peer}; do sleep 1; done; echo peer lost; exit 42"
     script = (
         f'[ "$JOB_COMPLETION_INDEX$TPULAUNCH_RESTART_ATTEMPT" = 00 ] && {{ {watch_peer}; }}; exec httpd -f -p 8471 -h /'

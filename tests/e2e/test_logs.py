@@ -25,12 +25,14 @@ def test_every_line_of_every_host_arrives_once_in_order_and_the_exit_code_is_the
     printed = user.submits(f"{COUNT}; exit 3", "--follow", slice=FOUR_HOSTS)
     assert printed.code == 125
     by_host: dict[str, list[str]] = {}
-    for line in printed.out.splitlines():
+    created, *lines = printed.out.splitlines()
+    assert created == "jobset.jobset.x-k8s.io/tiny created"
+    for line in lines:
         host, _, text = line.partition(" | ")
         by_host.setdefault(host, []).append(text)
     # A host whose peers failed first may be ended before it has written all: what it wrote is there, in order.
-    for host, lines in by_host.items():
-        assert lines == [*(f"{host} says {i} größe" for i in range(200)), "last words"][: len(lines)]
+    for host, said in by_host.items():
+        assert said == [*(f"{host} says {i} größe" for i in range(200)), "last words"][: len(said)]
     assert any(len(lines) == 201 for lines in by_host.values())
     again = user.types("logs", "tiny", "--host", next(h for h, lines in by_host.items() if len(lines) == 201))
     assert again.out.count("\n") == 201

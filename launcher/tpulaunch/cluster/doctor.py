@@ -167,7 +167,7 @@ def _rights(api: Api, namespace: str) -> Iterator[Finding]:
         yield Finding("rights", "ok", f"all that tpulaunch uses in namespace {namespace}")
     for command, verbs in missing.items():
         verdict: Verdict = "fail" if command == "submit, delete" else "warn"
-        remedy = f"{command} will not work (or say less); ask for the Role in manifests/rbac.yaml"
+        remedy = f"{command} will not work (or say less); ask for the Role in manifests/samples/rbac.yaml"
         yield Finding("rights", verdict, f"you may not {', '.join(verbs)} in namespace {namespace}", remedy)
 
 
