@@ -64,7 +64,7 @@ def expanded(value: str) -> str:
 
 
 @given(TEXTS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_text_survives_as_a_scalar(value: str) -> None:
     for read in read_with_two_libraries(f"x: {scalar(value)}\n"):
         assert read == {"x": value}
@@ -84,7 +84,7 @@ def test_hostile_text_survives_as_a_scalar(value: str) -> None:
 @example(" a\n")
 @example("a\n\n")
 @example("a\n  ")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_text_survives_as_a_block(value: str) -> None:
     for read in read_with_two_libraries(f"x:\n  y: {text(value, 4)}\nz: 1\n"):
         assert read == {"x": {"y": value}, "z": 1}
@@ -99,14 +99,14 @@ def test_a_plain_spec_is_shown_as_lines() -> None:
         st.from_regex(r"\A[A-Za-z][A-Za-z0-9_./-]*\Z"), st.sampled_from(["yes", "No", "on", "null", "y", "True", "NaN"])
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_key_survives(name: str) -> None:
     for read in read_with_two_libraries(f"{key(name)}: 1\n"):
         assert read == {name: 1}
 
 
 @given(st.dictionaries(st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,10}\Z").map("V_{}".format), TEXTS, max_size=4), TEXTS)
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_job_arrives_byte_for_byte(env: dict[str, str], note: str) -> None:
     document = job_document(
         worker={"image": IMAGE},

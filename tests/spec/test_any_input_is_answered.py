@@ -79,19 +79,19 @@ def answer(text: str) -> None:
 @example("%YAML 9.9\n---\n{}\n")
 @example("a: !!float x\nb: !!int 1_0x\nc: 0o9\n")
 @example("\ufeffapiVersion: 1")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_text_is_answered(text: str) -> None:
     answer(text)
 
 
 @given(st.sampled_from(paths(FULL)), VALUES)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_value_in_any_place_is_answered(path: Path, value: Any) -> None:
     answer(json.dumps(replaced(FULL, path, value)))
 
 
 @given(st.sampled_from([path for path in paths(FULL) if path]), st.text(max_size=8), VALUES)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_key_in_any_place_is_answered(path: Path, key: str, value: Any) -> None:
     answer(json.dumps(replaced(FULL, path, {key: value})))
 
