@@ -36,6 +36,13 @@ class Bench:
         self.log = io.StringIO()
         self.stop = StopRequest()
         self.sessions: list[Session] = []
+        self._handler = signal.getsignal(signal.SIGTERM)
+
+    def close(self) -> None:
+        for session in self.sessions:
+            session.close()
+            session.backend.stop()
+        signal.signal(signal.SIGTERM, self._handler)
 
     def run(self, **sections: Any) -> Run:
         (self.directory / "job.yaml").write_text(json.dumps(document_over(self.corpus, **sections)))
@@ -70,12 +77,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def bench(tmp_path: Path, corpus: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path, corpus)
-    handler = signal.getsignal(signal.SIGTERM)
     yield bench
-    signal.signal(signal.SIGTERM, handler)
-    for session in bench.sessions:
-        session.close()
-        session.backend.stop()
+    bench.close()
 
 
 def ids_of(session: Session, batch: dict[str, Any]) -> bytes:

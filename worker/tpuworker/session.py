@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Votes; the largest of all hosts decides.
 _READY, _NOT_READY, _STOP, _FAILED = range(4)
+#: Bad records of this host that are shown one by one.
+_BAD_ROWS_SHOWN = 20
 #: Steps after which every program of a loop has been compiled: the second may compile anew for donated buffers.
 _WARM_UP_STEPS = 3
 
@@ -93,6 +95,7 @@ class Session:
         self._steps_here = 0
         self._compiles_known = 0
         self._told_step = -1
+        self._bad_rows = 0
         self._steps_per_second: float | None = None
 
     @property
@@ -148,6 +151,7 @@ class Session:
                     coming = self._take()
                 ballot = self.backend.vote(_STOP if self._stop else _READY if coming else _NOT_READY)
             self._cursor = batch.cursor
+            self._tell_bad(batch)
             yield on_devices
             del on_devices
             self._after_step()
@@ -273,13 +277,17 @@ class Session:
             if is_measured
             else f"step {progress.step}/{progress.num_steps}" + (f"  loss {loss:.4f}" if loss is not None else "")
         )
+        if stats.bad:
+            facts["bad"] = dict(stats.bad)
         self._told_step = self.step
         self._steps_per_second = progress.steps_per_second if is_measured else None
         stages = {name: {"rows": s.rows, "busy_seconds": round(s.busy_seconds, 3)} for name, s in stats.stages.items()}
         self._reporter.say(
             said, event=EVENT_PROGRESS, **facts, **values, queue_fill=round(stats.queue_fill, 3), stages=stages
         )
-        self._metrics.set(**facts, num_compiles=self.backend.num_compiles())
+        self._metrics.set(
+            **{name: v for name, v in facts.items() if name != "bad"}, num_compiles=self.backend.num_compiles()
+        )
         self._metrics.set_loader(stats)
         if is_measured and progress.starved_fraction > STARVED_FRACTION:
             self._reporter.say(
@@ -289,6 +297,15 @@ class Session:
                 starved_fraction=round(progress.starved_fraction, 3),
                 stage=stats.slowest,
             )
+
+    def _tell_bad(self, batch: HostBatch) -> None:
+        for row in batch.bad:
+            self._bad_rows += 1
+            if self._bad_rows <= _BAD_ROWS_SHOWN:
+                detail = f": {row.detail}" if row.detail else ""
+                self._reporter.say(f"bad record kept without loss: {row.place}: {row.reason}{detail}", "WARNING")
+            elif self._bad_rows == _BAD_ROWS_SHOWN + 1:
+                self._reporter.say("further bad records are only counted, see bad in the progress lines", "WARNING")
 
     def _read_report(self) -> tuple[float | None, dict[str, Any]]:
         if self._reported is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import tempfile
 import zlib
@@ -22,15 +23,18 @@ from tpuworker.spec import TPUJob, load_job, wire
 
 if TYPE_CHECKING:
     from tpuworker.data.cursor import Cursor
-    from tpuworker.data.index import Index
+    from tpuworker.data.index import Index, SourceIndex
     from tpuworker.data.loader import Loader
     from tpuworker.pipeline import Pipeline
     from tpuworker.preflight.verdict import Verdict
     from tpuworker.session_checkpoint import CursorStore
     from tpuworker.tokens.tokenizer import Tokenizer
+    from tpuworker.tokens.verdict import Mismatch
 
-#: Fewer texts of the user's data than this are tried on an engine if the first unit has no more.
+#: Records of the user's data that are tried on an engine, if the first unit has as many.
 _SAMPLE_ROWS = 2000
+#: Bad records that are shown one by one.
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class Opening:
         from tpuworker.preflight.check import first_of_last
 
         setting, job, identity = self.setting, self.setting.job, self.setting.identity
-        backend = backends.load(job.spec.worker.backend)
+        backend = _load_backend(job.spec.worker.backend)
         backend.start(identity, platform=setting.platform, sharding=job.spec.data.batch_sharded_over)
         self._stop.listen()  # again: jax.distributed puts a handler of its own over ours
         together(backend, identity, "devices", lambda: _judge_devices(job, backend))
@@ -208,9 +212,11 @@ class Opening:
                 return None
             tokenizer = load_tokenizer(job.spec.data)
             self._reporter.say(f"tokenizer: {tokenizer.source}, {tokenizer.vocab_size:,} ids; {tokenizer.pad_reason}")
-            index = build_index(job)
+            index = build_index(job, judge=_judge_of(job, tokenizer))
             files = sum(len(source.files) for source in index.sources)
             self._reporter.say(f"data: {index.num_rows:,} rows in {index.num_units:,} units of {files:,} files")
+            for source in index.sources:
+                self._tell_left_out(source)
             cursor = self._find_cursor()
             return (
                 zlib.compress(index.to_json().encode(), 1),
@@ -223,6 +229,16 @@ class Opening:
         tokenizer = Tokenizer.from_bytes(backend.broadcast("tokenizer", parts[1]))
         cursor = backend.broadcast("cursor", parts[2])
         return index, tokenizer, Cursor.from_json(cursor.decode()) if cursor else None
+
+    def _tell_left_out(self, source: SourceIndex) -> None:
+        for note in source.notes:
+            self._reporter.say(f"{source.name}: {note}")
+        if source.filtered_rows:
+            self._reporter.say(f"{source.name}: the filter leaves out {source.filtered_rows:,} rows")
+        for dropped in source.dropped[:_SHOWN]:
+            self._reporter.say(f"left out: {dropped.place}: {dropped.reason}", "WARNING")
+        if len(source.dropped) > _SHOWN:
+            self._reporter.say(f"{source.name}: {len(source.dropped):,} bad records left out in all", "WARNING")
 
     def _find_cursor(self) -> Cursor | None:
         store = self._store()
@@ -237,7 +253,7 @@ class Opening:
 
     def _tokens(self, backend: backends.Backend, index: Index, tokenizer: Tokenizer) -> tuple[Pipeline, str]:
         """Return the pipeline with the engine that all hosts have proved equal to the reference."""
-        from tpuworker.pipeline import make_pipeline
+        from tpuworker.pipeline import make_pipeline, sample_texts
         from tpuworker.tokens.choose import Trials, judge_engines, make_engine
         from tpuworker.tokens.verdict import Verdict, join
 
@@ -248,7 +264,7 @@ class Opening:
             backend,
             identity,
             "tokenizer engine",
-            lambda: judge_engines(spec, tokenizer, sample_texts(index), trials),
+            lambda: judge_engines(spec, tokenizer, sample_texts(job.spec.data, tokenizer, _first_rows(index)), trials),
         )
         told = backend.exchange("tokenizer engine", mine.to_json().encode())
         verdict = join([Verdict.from_json(payload.decode()) for payload in told])
@@ -256,9 +272,17 @@ class Opening:
             backend,
             identity,
             "pipeline",
-            lambda: make_pipeline(job.spec.data, tokenizer, make_engine(verdict, spec, tokenizer), job.rows_per_host),
+            lambda: make_pipeline(
+                job.spec.data,
+                tokenizer,
+                make_engine(verdict, spec, tokenizer, on_mismatch=self._tell_mismatch),
+                job.rows_per_host,
+            ),
         )
         return pipeline, verdict.describe()
+
+    def _tell_mismatch(self, mismatch: Mismatch) -> None:
+        self._reporter.say(f"the tokenizer's reference takes over: {mismatch.describe()}", "WARNING")
 
     def _store(self) -> CursorStore | None:
         from tpuworker.session_checkpoint import CursorStore
@@ -292,8 +316,8 @@ class Opening:
             return Metrics(0, labels)
 
 
-def sample_texts(index: Index) -> list[str]:
-    """Return texts of the first unit of every source for the trial of engines, wherever in a row they stand."""
+def _first_rows(index: Index) -> Any:
+    """Return records of the first unit of the first source, as pyarrow decodes them."""
     import numpy as np
 
     from tpuworker.data.counters import Counters
@@ -301,32 +325,41 @@ def sample_texts(index: Index) -> list[str]:
     from tpuworker.data.sequence import RowRefs
     from tpuworker.storage import Storage
 
+    source = index.sources[0]
+    count = min(_SAMPLE_ROWS, int(source.unit_rows[0]))
+    refs = RowRefs(
+        np.full(count, source.number, np.int64),
+        np.zeros(count, np.int64),
+        np.arange(count),
+        open_units=((source.number, 0),),
+    )
     reader = UnitReader(index, Storage(), Counters())
-    texts: list[str] = []
     try:
-        for source in index.sources:
-            count = min(_SAMPLE_ROWS, int(source.unit_rows[0]))
-            places = np.full(count, source.number, np.int64), np.zeros(count, np.int64), np.arange(count)
-            refs = RowRefs(*places, open_units=((source.number, 0),))
-            reader.expect(refs.open_units)
-            texts += strings_in(reader.gather(refs).column)
+        reader.expect(refs.open_units)
+        return reader.gather(refs).column
     finally:
         reader.close()
-    return texts
 
 
-def strings_in(column: Any) -> list[str]:
-    """Return the strings of a pyarrow array, those inside lists and structs too, nulls left out."""
-    import pyarrow as pa
+def _judge_of(job: TPUJob, tokenizer: Tokenizer) -> Callable[[Any], list[tuple[int, str]]] | None:
+    """Return what makes a record bad beside its decoder, where bad ones are left out while the index is made."""
+    if isinstance(job.spec.data.on_bad_record, str):
+        return None
+    from tpuworker.tasks.task import task_for
+    from tpuworker.tokens.choose import make_engine
+    from tpuworker.tokens.verdict import reference_verdict
 
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return [text for text in column.to_pylist() if text is not None]
-    if pa.types.is_struct(kind):
-        return [text for field in column.flatten() for text in strings_in(field)]
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return strings_in(column.flatten())
-    return []
+    engine = make_engine(reference_verdict(tokenizer), job.spec.data.tokenizer, tokenizer)
+    task = task_for(job.spec.data, tokenizer, engine)
+    return lambda column: [(bad.row, bad.reason) for bad in task.encode(column).bad]
+
+
+def _load_backend(name: str) -> backends.Backend:
+    extra = name.replace("_", "-")
+    if importlib.util.find_spec(name) is None:
+        hint = f"pip install 'tpulaunch[{extra}]' in the worker's image, or choose the backend that is there"
+        raise SpecError([Fault("spec.worker.backend", f"{name}, which is not installed", "an installed one", hint)])
+    return backends.load(name)
 
 
 def _judge_devices(job: TPUJob, backend: backends.Backend) -> None:
