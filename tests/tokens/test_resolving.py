@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from tokenizers import Tokenizer as HFTokenizer
 
 from tests.tokens.builders import make_data, make_tokenizer
 from tests.tokens.families import END, byte_level_bpe, llama2_style, llama3_style, unigram, wordpiece
+from tests.tokens.hub_server import COMMIT, Hub, running_hub
 from tpuworker.errors import RetryError, SpecError, TokenizerError
+from tpuworker.storage import RetryPolicy
 from tpuworker.tokens.resolve import load_tokenizer
 from tpuworker.tokens.tokenizer import Tokenizer
 
@@ -79,10 +82,63 @@ def test_a_path_that_is_missing_in_the_image_is_a_fault_of_the_spec(tmp_path: Pa
         load_tokenizer(make_data(tmp_path / "no" / "such" / "place"))
 
 
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    with running_hub() as server:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+        server.repositories["me/tok"] = {
+            "tokenizer.json": byte_level_bpe().encode(),
+            "tokenizer_config.json": json.dumps({"eos_token": END}).encode(),
+            "model.safetensors": b"weights",
+            "tokenization_mine.py": b"raise SystemExit",
+        }
+        yield server
+
+
+NO_PAUSE = RetryPolicy(attempts=3, first_seconds=0, most_seconds=0)
+
+
+def test_a_repository_of_the_hub_is_opened_at_its_commit_and_only_small_files_are_fetched(hub: Hub) -> None:
+    tokenizer = load_tokenizer(make_data("me/tok"), NO_PAUSE)
+    assert tokenizer.source == f"me/tok on the hub at commit {COMMIT[:12]}"
+    assert tokenizer.eos_id == 0
+    assert {path.rpartition("/")[2] for path in hub.requests if "/resolve/" in path} == {
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "message"),
+    [("me/tok", "nope", "without this revision"), ("me/none", None, "no repository of this name on http://127")],
+)
+def test_what_the_hub_does_not_have_is_a_fault_of_the_spec(
+    hub: Hub, name: str, revision: str | None, message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        load_tokenizer(make_data(name, tokenizer={"revision": revision}), NO_PAUSE)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_hub_that_asks_to_wait_is_asked_again(hub: Hub, status: int) -> None:
+    hub.status, hub.failures = status, 2
+    assert load_tokenizer(make_data("me/tok"), NO_PAUSE).vocab_size == 2000
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_hub_that_keeps_failing_is_worth_a_restart(hub: Hub, status: int) -> None:
+    hub.status, hub.failures = status, -1
+    with pytest.raises(RetryError, match=rf"could not be reached in 3 attempts \(.*{status}"):
+        load_tokenizer(make_data("me/tok"), NO_PAUSE)
+
+
 def test_a_hub_that_does_not_answer_is_worth_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(RetryError, match=r"http://127\.0\.0\.1:9 could not be reached"):
-        load_tokenizer(make_data("nobody/nothing"))
+        load_tokenizer(make_data("nobody/nothing"), NO_PAUSE)
 
 
 def test_a_file_that_is_no_tokenizer_says_what_the_library_found(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from tpuworker.errors import Fault, SpecError, TokenizerError
 from tpuworker.spec.data import DataSpec, TokenizerSpec
+from tpuworker.storage import RetryPolicy
 from tpuworker.tokens import hub
 from tpuworker.tokens.file import judge_file, without_limits
 from tpuworker.tokens.special import SpecialTokens, find_special_tokens, find_template
@@ -36,7 +38,7 @@ class _Found:
     chat_template: str | None = None
 
 
-def load_tokenizer(data: DataSpec) -> Tokenizer:
+def load_tokenizer(data: DataSpec, policy: RetryPolicy | None = None) -> Tokenizer:
     """Find the tokenizer of a job, judge it, and return it as a value.
 
     ``spec.data.tokenizer.path`` may be a tokenizer.json, which is taken exactly as it stands (the names of its special
@@ -45,6 +47,7 @@ def load_tokenizer(data: DataSpec) -> Tokenizer:
 
     Args:
         data: The job's data section; task, length and columns have a say in what the tokenizer must have.
+        policy: How often the hub is asked again. Default: as everywhere, seven times over about a minute.
 
     Raises:
         SpecError: It is not there (with every place that was looked at), has no fast form, no token to pad or to end
@@ -52,7 +55,7 @@ def load_tokenizer(data: DataSpec) -> Tokenizer:
         TokenizerError: Its file would make ids that nobody should train on.
         RetryError: The hub could not be reached, or asked to come back later.
     """
-    return _judged(data, _find(data.tokenizer))
+    return _judged(data, _find(data.tokenizer, policy or RetryPolicy()))
 
 
 def tokenizer_of(data: DataSpec, opened: Any) -> Tokenizer:
@@ -143,14 +146,14 @@ def _judge_fit(data: DataSpec, found: _Found, special: SpecialTokens, template: 
         raise SpecError(faults)
 
 
-def _find(spec: TokenizerSpec) -> _Found:
+def _find(spec: TokenizerSpec, policy: RetryPolicy) -> _Found:
     path = Path(spec.path).expanduser()
     if path.is_file():
         return _from_file(path)
     if path.is_dir():
         return _from_directory(path, source=f"directory {path}")
     looked = [f"no file or directory {path if path.is_absolute() else path.absolute()}"]
-    directory, commit = hub.download(spec, looked)
+    directory, commit = hub.download(spec, looked, policy)
     return _from_directory(directory, source=f"{spec.path} on the hub at commit {commit[:12]}")
 
 
@@ -189,6 +192,8 @@ def _from_directory(path: Path, source: str) -> _Found:
     if not (path / "tokenizer_config.json").exists() and not (path / "config.json").exists() and file.is_file():
         # Nothing but the file: transformers would add nothing, and takes seconds to import.
         return _from_file(file)
+    # Else it says at import that PyTorch is missing, which is none of a tokenizer's business.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from transformers import AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
