@@ -11,11 +11,29 @@
 # It runs as user 1000 on a read-only root file system; only /tmp and /dev/shm need to be writable.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
+# What the worker needs, in a file that changes with nothing else in pyproject.toml. What only the launcher imports stays
+# out. The `tpu` extra of a backend brings the one libtpu it was built against.
+FROM ${BASE_IMAGE} AS requirements
+ARG BACKEND=jax
+ARG RUNTIME=tpu
+COPY pyproject.toml /
+RUN case "$BACKEND/$RUNTIME" in \
+      jax/cpu | torch-xla/cpu) library= ;; \
+      jax/tpu) library="jax[tpu]" ;; \
+      torch-xla/tpu) library="torch_xla[tpu]" ;; \
+      *) echo "BACKEND is '$BACKEND' and RUNTIME '$RUNTIME'; they must be jax or torch-xla, tpu or cpu" >&2; exit 2 ;; \
+    esac \
+ && python3 -c 'import re, sys, tomllib; \
+project = tomllib.load(open("/pyproject.toml", "rb"))["project"]; \
+extras = project["optional-dependencies"]; \
+wanted = project["dependencies"] + extras["worker"] + extras[sys.argv[1]] + sys.argv[2:]; \
+others = {"kubernetes", "typer", "rich", "jinja2", project["name"]}; \
+print(*(each for each in wanted if re.match("[A-Za-z0-9_.-]+", each)[0] not in others), sep="\n")' \
+      "$BACKEND" $library > /requirements.txt
+
 # The libraries, from the locked versions, in a layer that changes only with them: a new build of the worker pushes and
 # pulls a few hundred kB.
 FROM ${BASE_IMAGE} AS libraries
-ARG BACKEND=jax
-ARG RUNTIME=tpu
 ARG TORCH_INDEX=
 # Certificates come from the base's store, so a company's own authority added there is trusted. The cache lies beside the
 # target, where files are linked instead of copied, and stays in this stage.
@@ -23,30 +41,17 @@ ENV UV_CACHE_DIR=/opt/build/cache UV_NATIVE_TLS=1 UV_PYTHON_DOWNLOADS=never PIP_
 RUN python3 -m venv /opt/build && /opt/build/bin/pip install --quiet "uv==0.9.*" \
  && /opt/build/bin/uv venv --quiet --python "$(command -v python3)" /opt/tpuworker
 WORKDIR /src
-COPY pyproject.toml requirements.lock ./
-# The `tpu` extra brings the one libtpu that the backend was built against. What only the launcher imports stays out. Byte
-# code is compiled here, since a worker can write none when it starts.
-RUN set -eu; \
-    case "$BACKEND" in \
-      jax) library=jax ;; \
-      torch-xla) library=torch_xla ;; \
-      *) echo "BACKEND is '$BACKEND'; it must be jax or torch-xla" >&2; exit 2 ;; \
-    esac; \
-    case "$RUNTIME" in \
-      tpu) library="$library[tpu]" ;; \
-      cpu) ;; \
-      *) echo "RUNTIME is '$RUNTIME'; it must be tpu or cpu" >&2; exit 2 ;; \
-    esac; \
-    printf 'kubernetes\ntyper\n' > /opt/build/launcher-only; \
-    set -- --constraint requirements.lock --excludes /opt/build/launcher-only; \
-    # CPU wheels carry other hashes than the locked ones of the same version.
-    if [ -n "$TORCH_INDEX" ]; then set -- "$@" --index "$TORCH_INDEX" --no-verify-hashes; fi; \
-    /opt/build/bin/uv pip install --quiet --compile-bytecode --python /opt/tpuworker/bin/python "$@" \
-      --requirements pyproject.toml --extra "$BACKEND" "$library"; \
-    echo /opt/project > "$(/opt/tpuworker/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+COPY requirements.lock ./
+COPY --from=requirements /requirements.txt ./
+# CPU wheels carry other hashes than the locked ones of the same version. Byte code is compiled here, since a worker can
+# write none when it starts.
+RUN if [ -n "$TORCH_INDEX" ]; then set -- --index "$TORCH_INDEX" --no-verify-hashes; fi \
+ && /opt/build/bin/uv pip install --quiet --compile-bytecode --python /opt/tpuworker/bin/python \
+      --constraint requirements.lock --requirements requirements.txt "$@" \
+ && echo /opt/project > "$(/opt/tpuworker/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
 
 FROM libraries AS project
-COPY README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY launcher launcher
 COPY worker worker
 COPY manifests manifests

@@ -17,7 +17,7 @@ Every `Cluster`
     is_own                   False for a cluster that was given
     busybox                  image with a shell that every real node has
     require(*features)       skips the test, with the reason, when the cluster lacks one of "jobset", "kueue",
-                             "tpu-injection", "tpu-nodes", "node-control", "load-image", "fake-nodes"
+                             "tpu-injection", "tpu-policies", "tpu-nodes", "node-control", "load-image", "fake-nodes"
     get, find, list, apply, create, patch, delete (kind, ...)   plain dicts; kind is "JobSet", "Pod", "Workload", ...
     wait_for(kind, name, namespace, condition=... | until=predicate | gone=True, timeout_seconds=...)   by watch
     logs, events, dump       a container's output; a namespace's events; all of a namespace as files

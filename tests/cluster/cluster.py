@@ -110,12 +110,15 @@ class GivenCluster(Cluster):
             return None
         if feature == "tpu-nodes":
             return None if self._tpu_nodes() else f"no node there has label {ACCELERATOR} and {CHIP}"
-        if feature == "tpu-injection":
+        if feature == "tpu-policies":
+            is_there = add_ons.injects(self.api)
             return (
-                None
-                if add_ons.injects(self.api)
-                else "no TPU_WORKER_ID is injected there; apply tests/cluster/policies"
+                None if is_there else "TPU variables are not injected by admission there; apply tests/cluster/policies"
             )
+        if feature == "tpu-injection":
+            # On GKE half of it happens when a container starts, so no dry run shows it.
+            is_gke = any(each["spec"].get("providerID", "").startswith("gce://") for each in self._tpu_nodes())
+            return None if is_gke else self.lacks("tpu-policies")
         raise ClusterError(f"unknown feature {feature!r}")
 
     def _tpu_nodes(self) -> list[Object]:

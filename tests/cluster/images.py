@@ -24,6 +24,10 @@ _PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
 _SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
 _TREES = ("launcher", "worker", "manifests")
 _CERTIFICATES = Path("/etc/ssl/certs")
+# A build that is interrupted leaves no process and no mount.
+_IN_A_MACHINE = (
+    "setpriv", "--pdeathsig=KILL", "unshare", "--pid", "--fork", "--kill-child=SIGKILL", "--mount", "--mount-proc",
+)  # fmt: skip
 
 
 def name_of(backend: str, runtime: str = "cpu") -> str:
@@ -98,30 +102,22 @@ def _base() -> Path:
 def _build(backend: str, runtime: str, base: Path, place: Path) -> None:
     # Storage of its own: neither the host's images nor its configuration play a part. It stays, so that a change of the
     # sources builds one small layer and not the libraries again.
-    home = cache_dir() / "buildah"
-    storage = (f"--root={home}/root", f"--runroot={home}/run", "--storage-driver=overlay")
-    base_name = f"localhost/tpulaunch-test/{base.stem}"
-    part = place.with_suffix(".part")
-    try:
-        if subprocess.run(["buildah", *storage, "inspect", base_name], check=False, capture_output=True).returncode:
-            container = _run("buildah", *storage, "from", "scratch").strip()
-            _run("buildah", *storage, "add", "--quiet", container, str(base), "/")
-            _run("buildah", *storage, "commit", "--quiet", "--rm", container, base_name)
+    root = cache_dir() / "buildah" / "root"
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="building-") as scratch:
+        buildah = (*_IN_A_MACHINE, "buildah", f"--root={root}", f"--runroot={scratch}/run", "--storage-driver=overlay")
+        name = name_of(backend, runtime)
+        base_name = f"localhost/tpulaunch-test/{base.stem}"
+        if subprocess.run([*buildah, "inspect", base_name], check=False, capture_output=True).returncode != 0:
+            container = _run(*buildah, "from", "scratch").strip()
+            _run(*buildah, "add", "--quiet", container, str(base), "/")
+            _run(*buildah, "commit", "--quiet", "--rm", container, base_name)
         # The authorities this host trusts are trusted in the build as well; the image keeps its own.
         passed = [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_dir() else []
         passed += [f"--build-arg=BASE_IMAGE={base_name}", f"--build-arg=BACKEND={backend}"]
-        passed += [f"--build-arg=RUNTIME={runtime}", f"--tag={name_of(backend, runtime)}"]
-        file = f"--file={PROJECT / 'Dockerfile'}"
-        _run(
-            "buildah", *storage, "bud", "--layers", "--isolation=chroot", "--network=host", *passed, file, str(PROJECT)
-        )
-        part.unlink(missing_ok=True)
-        target = f"docker-archive:{part}:{name_of(backend, runtime)}"
-        _run("buildah", *storage, "push", "--quiet", name_of(backend, runtime), target)
-        part.rename(place)
-    finally:
-        part.unlink(missing_ok=True)
-        subprocess.run(["umount", f"{home}/root/overlay"], check=False, capture_output=True)
+        passed += [f"--build-arg=RUNTIME={runtime}", f"--tag={name}", f"--file={PROJECT / 'Dockerfile'}"]
+        _run(*buildah, "bud", "--layers", "--isolation=chroot", "--network=host", *passed, str(PROJECT))
+        _run(*buildah, "push", "--quiet", name, f"docker-archive:{scratch}/image.tar:{name}")
+        Path(scratch, "image.tar").rename(place)
 
 
 def _run(*command: str) -> str:

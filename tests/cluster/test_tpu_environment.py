@@ -42,7 +42,7 @@ def _environment(made: Object, index: int = 0) -> dict[str, str]:
 @pytest.mark.parametrize("vector", VECTORS, ids=[f"{row[3]}-{row[2]}t" for row in VECTORS])
 def test_a_pod_gets_the_variables_of_the_device_plugin(cluster: Cluster, vector: Vector) -> None:
     accelerator, topology, chips, kind, hosts, host, wrap, is_alone, ports = vector
-    cluster.require("tpu-injection")
+    cluster.require("tpu-policies")
     wanted = pod("vector", container(cluster.busybox, "true", chips), accelerator=accelerator, topology=topology)
     seen = _environment(cluster.create(wanted, "default", dry_run=True))
     expected = {
@@ -67,7 +67,7 @@ def test_a_pod_gets_the_variables_of_the_device_plugin(cluster: Cluster, vector:
 
 
 def test_two_containers_of_a_7x_host_each_see_their_half(cluster: Cluster) -> None:
-    cluster.require("tpu-injection")
+    cluster.require("tpu-policies")
     halves = [container(cluster.busybox, "true", 2), {**container(cluster.busybox, "true", 2), "name": "other"}]
     made = cluster.create(pod("halves", *halves, accelerator=V7X, topology="2x2x1"), "default", dry_run=True)
     for index in (0, 1):
@@ -77,7 +77,7 @@ def test_two_containers_of_a_7x_host_each_see_their_half(cluster: Cluster) -> No
 
 
 def test_a_variable_that_the_pod_sets_itself_is_left_alone(cluster: Cluster) -> None:
-    cluster.require("tpu-injection")
+    cluster.require("tpu-policies")
     own = [{"name": "TPU_TOPOLOGY", "value": "mine"}, {"name": "OTHER", "value": "1"}]
     made = cluster.create(pod("own", container(cluster.busybox, "true", env=own)), "default", dry_run=True)
     names = [each["name"] for each in made["spec"]["containers"][0]["env"]]
@@ -86,7 +86,7 @@ def test_a_variable_that_the_pod_sets_itself_is_left_alone(cluster: Cluster) -> 
 
 
 def test_a_container_without_chips_gets_no_variables(cluster: Cluster) -> None:
-    cluster.require("tpu-injection")
+    cluster.require("tpu-policies")
     sidecar = {**container(cluster.busybox, "true", 0), "name": "sidecar"}
     made = cluster.create(pod("pair", container(cluster.busybox, "true"), sidecar), "default", dry_run=True)
     assert _environment(made, 1) == {}
@@ -94,7 +94,7 @@ def test_a_container_without_chips_gets_no_variables(cluster: Cluster) -> None:
 
 
 def test_each_host_of_a_jobset_gets_its_number_its_peers_and_its_slice(cluster: Cluster, namespace: str) -> None:
-    cluster.require("jobset", "tpu-injection")
+    cluster.require("jobset", "tpu-policies")
     # No node has such chips, so the pods only wait; what they were given can be read.
     waiting = pod("host", container(cluster.busybox, "true"), accelerator=V5P, topology="2x2x2")
     cluster.apply(jobset("js", waiting, slices=2, hosts=2, exclusive=False), namespace)
@@ -117,7 +117,7 @@ def test_each_host_of_a_jobset_gets_its_number_its_peers_and_its_slice(cluster: 
 
 
 def test_a_jobset_of_one_slice_gets_no_megascale_variables(cluster: Cluster, namespace: str) -> None:
-    cluster.require("jobset", "tpu-injection")
+    cluster.require("jobset", "tpu-policies")
     waiting = pod("host", container(cluster.busybox, "true"), accelerator=V7X, topology="2x2x1")
     cluster.apply(jobset("one", waiting, slices=1, hosts=1, exclusive=False), namespace)
     cluster.wait_for("Job", "one-slice-0", namespace, until=lambda job: job.get("status", {}).get("active") == 1)
