@@ -31,7 +31,7 @@ class _Tokenise(FlatMapTransform):  # type: ignore[misc]
         task = self._task
         encodings = self._tokenizer.encode_batch_fast(element, add_special_tokens=False)
         if task.layout == "pad":
-            starts = range(0, len(encodings), task.num_rows)
+            starts = range(0, len(encodings) - task.num_rows + 1, task.num_rows)
             return [padded(encodings[at : at + task.num_rows], task.length, self._pad_id) for at in starts]
         documents = (np.array(encoding.ids, np.int32) for encoding in encodings)
         return [
@@ -55,7 +55,7 @@ class GrainStream:
             return [text_of(row) for row in rows]
 
         self.num_batches = num_batches if task.layout == "pad" else 0
-        stream = source.batch(_BATCHES_PER_CALL * task.num_rows, drop_remainder=True, batch_fn=texts_of)
+        stream = source.batch(_BATCHES_PER_CALL * task.num_rows, batch_fn=texts_of)
         if hasattr(stream, "to_iter_dataset"):
             stream = stream.to_iter_dataset(grain.ReadOptions(num_threads=task.num_threads, prefetch_buffer_size=4))
         stream = FlatMapIterDataset(stream, _Tokenise(task))

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from bench.contenders.base import Arrays
+from bench.contenders.base import Arrays, parquet_files
 from bench.corpus.store import DONE
 from bench.corpus.tokenizers import END_TOKEN, PAD_TOKEN
 from bench.task import Task
@@ -18,10 +19,9 @@ from tpuworker.data.cursor import Cursor
 from tpuworker.data.indexing import build_index
 from tpuworker.data.loader import Loader
 from tpuworker.identity import Identity
-from tpuworker.pipeline import make_pipeline
-from tpuworker.session_opening import sample_texts
+from tpuworker.pipeline import make_pipeline, sample_texts
 from tpuworker.spec import TPUJob, load_job
-from tpuworker.tokens.choose import Trials, judge_engines, make_engine
+from tpuworker.tokens.choose import SAMPLE_TEXTS, Trials, judge_engines, make_engine
 from tpuworker.tokens.resolve import load_tokenizer
 
 #: A little more than a token has, so that the steps are rather less than an epoch than more.
@@ -87,7 +87,8 @@ class _Stream:
         index = build_index(job)
         tokenizer = load_tokenizer(job.spec.data)
         trials = Trials(seed=task.seed, directory=Path(task.scratch) / "engines", num_threads=task.num_threads)
-        verdict = judge_engines(spec, tokenizer, sample_texts(index), trials)
+        samples = sample_texts(job.spec.data, tokenizer, _first_rows(task))
+        verdict = judge_engines(spec, tokenizer, samples, trials)
         engine = make_engine(verdict, spec, tokenizer, num_threads=task.num_threads)
         pipeline = make_pipeline(job.spec.data, tokenizer, engine, job.rows_per_host)
         cursor = Cursor.from_json(state) if isinstance(state, str) else None
@@ -118,6 +119,11 @@ class _Stream:
 
     def state(self) -> object:
         return self._loader.cursor.to_json()
+
+
+def _first_rows(task: Task) -> Any:
+    """Return the texts that engines are tried on, as many as the worker takes."""
+    return next(pq.ParquetFile(parquet_files(task)[0]).iter_batches(SAMPLE_TEXTS, columns=["text"]))["text"]
 
 
 def _started(task: Task, identity: Identity) -> backends.Backend | None:
