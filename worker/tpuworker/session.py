@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Votes; the largest of all hosts decides.
 _READY, _NOT_READY, _STOP, _FAILED = range(4)
+#: Points of a curve that a page can show, and a process should hold.
+_LONGEST_HISTORY = 2000
 #: Bad records of this host that are shown one by one.
 _BAD_ROWS_SHOWN = 20
 #: Steps after which every program of a loop has been compiled: the second may compile anew for donated buffers.
@@ -55,6 +57,7 @@ class Session:
         verdict: What preflight proved.
         args: ``spec.train.args``.
         num_steps: Steps of the job, the same on all hosts.
+        history: Facts of the progress lines so far; of a long run every second one is kept, again and again.
         step: Steps delivered so far, earlier runs included.
     """
 
@@ -96,6 +99,7 @@ class Session:
         self._compiles_known = 0
         self._told_step = -1
         self._bad_rows = 0
+        self.history: list[dict[str, Any]] = []
         self._steps_per_second: float | None = None
 
     @property
@@ -282,11 +286,14 @@ class Session:
         self._told_step = self.step
         self._steps_per_second = progress.steps_per_second if is_measured else None
         stages = {name: {"rows": s.rows, "busy_seconds": round(s.busy_seconds, 3)} for name, s in stats.stages.items()}
-        self._reporter.say(
-            said, event=EVENT_PROGRESS, **facts, **values, queue_fill=round(stats.queue_fill, 3), stages=stages
-        )
+        facts |= {"queue_fill": round(stats.queue_fill, 3), "stages": stages}
+        self._reporter.say(said, event=EVENT_PROGRESS, **facts, **values)
+        self.history.append(facts | {"starved_fraction": round(progress.starved_fraction, 3)})
+        if len(self.history) > _LONGEST_HISTORY:
+            del self.history[1::2]
         self._metrics.set(
-            **{name: v for name, v in facts.items() if name != "bad"}, num_compiles=self.backend.num_compiles()
+            **{name: v for name, v in facts.items() if isinstance(v, int | float)},
+            num_compiles=self.backend.num_compiles(),
         )
         self._metrics.set_loader(stats)
         if is_measured and progress.starved_fraction > STARVED_FRACTION:

@@ -10,16 +10,20 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpuworker.backends.consensus import PeerError, describe
 from tpuworker.backends.failures import is_peer_failure
 from tpuworker.errors import EXIT_OK, EXIT_RETRY, Fault, RetryError, SpecError, WorkerError
 from tpuworker.report import Reporter, last_words, write_last_words
+from tpuworker.report_html import page
 from tpuworker.session import Session
 from tpuworker.session_opening import Opening, Setting, read_setting
 from tpuworker.signals import StopRequest
 from tpuworker.spec import wire
+
+if TYPE_CHECKING:
+    from tpuworker.preflight import Verdict
 
 
 class Run:
@@ -109,7 +113,16 @@ class Run:
         self.reporter.say(said, record["severity"], **fields)
         if verdict is not None:
             record["preflight"] = verdict.in_short()
+            self._write_page(verdict, message)
         write_last_words(self.setting.termination_log, last_words(record))
+
+    def _write_page(self, verdict: Verdict, end: str) -> None:
+        identity = self.setting.identity
+        title = f"{self.setting.job_name}, host {identity.label}, attempt {identity.restart_attempt}"
+        history = self.opening.session.history if self.opening.session is not None else []
+        with contextlib.suppress(OSError):
+            self.setting.state_dir.mkdir(parents=True, exist_ok=True)
+            (self.setting.state_dir / "report.html").write_text(page(title, verdict.rows(), history, end), "utf-8")
 
 
 def load_entrypoint(path: str | None) -> Callable[[Session], Any]:

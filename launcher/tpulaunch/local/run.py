@@ -39,6 +39,7 @@ def run(
     preflight_only: bool = False,
     accept_changed_data: bool = False,
     is_raw: bool = False,
+    report: Path | None = None,
     out: TextIO | None = None,
     err: TextIO | None = None,
     environment: Mapping[str, str] | None = None,
@@ -55,6 +56,7 @@ def run(
         preflight_only: End after the proof.
         accept_changed_data: Resume although files, tokenizer or layout changed.
         is_raw: Leave the workers' JSON lines as they are.
+        report: Where the HTML page about host 0's run is kept. Default: nowhere.
         out: Where the workers' lines go. Default: stdout.
         err: Where remarks of the launcher go. Default: stderr.
         environment: What workers inherit. Default: this process's.
@@ -91,7 +93,10 @@ def run(
             "PATH": os.pathsep.join([str(Path(interpreter).parent), inherited.get("PATH", os.defpath)]),
         }
         environments = host_environments(planned, inherited, shared, directory)
-        return _Local(planned, environments, out=out, err=err, is_raw=is_raw).run([interpreter, "-m", "tpuworker"])
+        code = _Local(planned, environments, out=out, err=err, is_raw=is_raw).run([interpreter, "-m", "tpuworker"])
+        if report is not None:
+            _keep_page(Path(environments[0][wire.ENV_STATE_DIR]) / "report.html", report, err)
+        return code
 
 
 def host_environments(
@@ -258,6 +263,15 @@ def _interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _keep_page(made: Path, wanted: Path, err: TextIO) -> None:
+    try:
+        shutil.copyfile(made, wanted)
+    except OSError as error:
+        _remark(err, f"no report: {error.filename}: {error.strerror}")
+    else:
+        _remark(err, f"report: {wanted}")
 
 
 def _text_of(job: TPUJob) -> str:
