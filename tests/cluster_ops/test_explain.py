@@ -99,6 +99,18 @@ def test_the_first_host_that_failed_is_named_and_not_those_ended_because_of_it()
     assert cause.cause == "host 0/1 was the first to fail, with exit code 1: KeyError: text"
 
 
+def test_hosts_that_fail_together_point_to_the_one_that_is_at_fault() -> None:
+    peer = '{"severity":"ERROR","reason":"PreflightError","failed_host":"1/1","message":"host 1/1: 7 files"}'
+    own = '{"severity":"ERROR","event":"end","reason":"PreflightError","message":"7 files; wanted 8"}'
+    pods = (
+        make_pod(0, 0, phase="Failed", containers=(terminated(3, at="2026-03-01T11:58:00Z", message=peer),)),
+        make_pod(1, 1, phase="Failed", containers=(terminated(3, at="2026-03-01T11:58:01Z", message=own),)),
+    )
+    cause = explain(Observation(make_jobset(conditions=(condition("Failed"),)), pods=pods, now=NOW))
+    assert cause is not None
+    assert cause.cause == "preflight refused the job on host 1/1: 7 files; wanted 8"
+
+
 def test_a_pod_that_was_taken_away_is_no_fault_of_the_job() -> None:
     lost = make_pod(0, 1, phase="Failed", conditions=(condition("DisruptionTarget", reason="DeletionByTaintManager"),))
     cause = explain(Observation(make_jobset(), pods=(lost,), now=NOW))

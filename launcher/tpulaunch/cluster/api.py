@@ -249,6 +249,8 @@ class Api:
                     raise
         if response.status >= 400:
             self._fail(response, path, payload)
+        if response.status >= 300:
+            raise AccessError(f"{self.where}: {path}: the server points elsewhere; is it an API server?")
         try:
             return response.status, json.loads(payload) if payload else {}
         except ValueError:

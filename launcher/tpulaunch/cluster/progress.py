@@ -22,6 +22,7 @@ class Progress:
         steps_per_second: Rate that came with it.
         message: The worker's last words: what failed, in its own sentence.
         reason: Class of the failure, as one word.
+        failed_host: ``slice/host`` of the host whose failure it is, where that is another one.
     """
 
     verdict: str = ""
@@ -30,6 +31,7 @@ class Progress:
     steps_per_second: float | None = None
     message: str = ""
     reason: str = ""
+    failed_host: str = ""
 
 
 def read_records(lines: Iterable[str]) -> Progress:
@@ -82,4 +84,5 @@ def _advance(progress: Progress, record: dict[str, Any]) -> Progress:
         steps_per_second=float(rate) if isinstance(rate, int | float) else progress.steps_per_second,
         message=str(record.get("message") or progress.message) if is_failure else progress.message,
         reason=str(record.get("reason") or progress.reason) if is_failure else progress.reason,
+        failed_host=str(record.get("failed_host") or progress.failed_host) if is_failure else progress.failed_host,
     )

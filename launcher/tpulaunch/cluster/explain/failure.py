@@ -82,7 +82,11 @@ def _first_failed_pod(observed: Observation) -> Cause | None:
     failed = [pod for pod in observed.pods if host_phase_of(pod) is HostPhase.FAILED or _crashed(pod)]
     if not failed:
         return None
-    return _pod(observed, min(failed, key=_order_of_failure))
+    first = min(failed, key=_order_of_failure)
+    said = read_termination(first)
+    if said and said.failed_host:  # hosts fail together: the others end with the message of the one that is at fault
+        first = next((pod for pod in failed if _host_label(pod) == said.failed_host), first)
+    return _pod(observed, first)
 
 
 def _crashed(pod: Object) -> bool:
