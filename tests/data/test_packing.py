@@ -208,6 +208,14 @@ def test_a_stream_without_steps_is_refused_with_the_two_ways_out(corpus: str) ->
         make_data_plan(job, build_index(job))
 
 
+def test_a_stream_can_be_resumed_for_more_steps_than_it_began_with(corpus: str) -> None:
+    index = build_index(pack_job(corpus, "stream"))
+    short, cursors = global_rows(pack_job(corpus, "stream", train={"steps": 5}), index)
+    longer, _ = global_rows(pack_job(corpus, "stream", train={"steps": 9}), index)
+    rest, _ = global_rows(pack_job(corpus, "stream", train={"steps": 9}), index, start=cursors[-1])
+    assert short + rest == longer
+
+
 def test_a_cursor_of_one_host_is_refused_on_others(corpus: str) -> None:
     job = pack_job(corpus, "stream", hosts=2, train={"steps": 9})
     index = build_index(job)

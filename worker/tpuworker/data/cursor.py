@@ -97,15 +97,16 @@ class Cursor:
 
         The number of hosts is none of them; lanes and windows are the cursor's own and go over into the plan.
         """
-        pairs = {
+        pairs: dict[str, tuple[Any, Any]] = {
             "order version": (self.order_version, against.order_version),
             "seed": (self.seed, against.seed),
             "order": (_order(self.shuffled), _order(against.shuffled)),
             "global batch size": (self.global_batch_size, against.global_batch_size),
             "remainder": (self.remainder, against.remainder),
             "mixture": (self.source_counts, against.source_counts),
-            "steps per epoch": (self.steps_per_epoch, against.steps_per_epoch),
         }
+        if not self.lanes:  # lanes of a stream have epochs of their own, and the steps are the spec's
+            pairs["steps per epoch"] = (self.steps_per_epoch, against.steps_per_epoch)
         for name in dict.fromkeys([*self.fingerprints, *against.fingerprints]):
             pairs[name] = (self.fingerprints.get(name, "nothing"), against.fingerprints.get(name, "nothing"))
         return [

@@ -135,7 +135,7 @@ def _look(batches: list[HostBatch]) -> _Seen:
         for batch in batches:
             _judge_shape(seen, batch.arrays, batch.step)
             digests.append(digest.row_digests(batch.arrays))
-            mask = batch.arrays.get("attention_mask")
+            mask = batch.arrays.get("attention_mask", batch.arrays.get("segment_ids"))
             if mask is not None:
                 seen.filled_slots += int(np.count_nonzero(mask))
                 seen.slots += mask.size

@@ -90,16 +90,16 @@ def logits_of(params: Params, batch: Mapping[str, jax.Array], *, heads: int) -> 
 
     Args:
         params: Weights.
-        batch: ``input_ids`` and ``attention_mask``, int32 [rows, length]; with packing also ``segment_ids`` and
-            ``position_ids``, so that no token sees another document.
+        batch: ``input_ids`` with ``attention_mask``, int32 [rows, length]; packed ones have ``segment_ids`` and
+            ``position_ids`` instead, so that no token sees another document.
         heads: Attention heads; they divide the width.
     """
     ids = batch["input_ids"]
     length = ids.shape[1]
     positions = batch.get("position_ids", jnp.broadcast_to(jnp.arange(length), ids.shape))
-    segments = batch.get("segment_ids", batch["attention_mask"])
+    segments = batch["segment_ids"] if "segment_ids" in batch else batch["attention_mask"]
     causal = jnp.tril(jnp.ones((length, length), bool))
-    visible = causal & (segments[:, :, None] == segments[:, None, :]) & (batch["attention_mask"][:, None, :] > 0)
+    visible = causal & (segments[:, :, None] == segments[:, None, :])  # pads see pads: no row is empty
     x = params["tokens"][ids] + params["positions"][positions]
     for block in params["blocks"]:
         x = x + _attention(block, _norm(x, block["norm1"]), visible[:, None], heads)

@@ -84,15 +84,15 @@ class TinyLM(nn.Module):  # type: ignore[misc] # torch is not looked into
         """Return float32 [rows, length, vocab].
 
         Args:
-            batch: ``input_ids`` and ``attention_mask``, int32 [rows, length]; with packing also ``segment_ids`` and
-                ``position_ids``, so that no token sees another document.
+            batch: ``input_ids`` with ``attention_mask``, int32 [rows, length]; packed ones have ``segment_ids`` and
+                ``position_ids`` instead, so that no token sees another document.
         """
-        ids, mask = batch["input_ids"].long(), batch["attention_mask"]
+        ids = batch["input_ids"].long()
         length = ids.shape[1]
         positions = batch.get("position_ids", torch.arange(length, device=ids.device)[None]).long()
-        segments = batch.get("segment_ids", mask)
+        segments = batch["segment_ids"] if "segment_ids" in batch else batch["attention_mask"]
         causal = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
-        visible = causal & (segments[:, :, None] == segments[:, None, :]) & (mask[:, None, :] > 0)
+        visible = causal & (segments[:, :, None] == segments[:, None, :])  # pads see pads: no row is empty
         x = self.tokens(ids) + self.positions(positions)
         for block in self.blocks:
             x = block(x, visible[:, None])
