@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.e2e.conftest import User, run
 
 pytestmark = pytest.mark.cluster
+SAMPLE = Path(__file__).parents[2] / "manifests/samples/rbac.yaml"
 
 
 def test_the_doctor_finds_the_test_cluster_fit_and_lists_its_slices(user: User, queue: str) -> None:
@@ -35,6 +39,42 @@ def test_without_rights_every_command_says_who_may_not_do_what(user: User) -> No
     doctor = run("doctor", *where)
     assert doctor.code == 1
     assert "you may not create jobsets" in doctor.out
+
+
+@pytest.fixture
+def ana(user: User) -> Iterator[str]:
+    """The kubeconfig of somebody who has the rights of the sample manifest, in the test's namespace, and no others."""
+    user.cluster.require("node-control")
+    documents = YAML(typ="safe").load_all(SAMPLE.read_text().replace("research", user.namespace))
+    made = [document for document in documents if document]
+    for document in made:
+        if document["metadata"].get("namespace") is None:  # cluster-wide names must not meet those of another test
+            document["metadata"]["name"] += f"-{user.namespace}"
+        if document.get("roleRef", {}).get("kind") == "ClusterRole":
+            document["roleRef"]["name"] += f"-{user.namespace}"
+        user.cluster.apply(document, document["metadata"].get("namespace"))
+    yield str(user.cluster.kubeconfig_as("ana", f"{user.namespace}@example.com"))  # type: ignore[attr-defined]
+    for document in made:
+        user.cluster.delete(document["kind"], document["metadata"]["name"], document["metadata"].get("namespace"))
+
+
+def test_the_rights_of_the_sample_manifest_are_enough_for_every_command(user: User, ana: str, queue: str) -> None:
+    where = ("--kubeconfig", ana, "-n", user.namespace)
+    path = user.write("echo done", schedule={"queue": queue})
+    submitted = run("submit", path, "--follow", *where)
+    assert (submitted.code, "0/0 | done\n" in submitted.out) == (0, True), submitted
+    for command in (
+        ("submit", path),
+        ("diff", path),
+        ("status", "tiny"),
+        ("list",),
+        ("logs", "tiny"),
+        ("delete", "tiny"),
+    ):
+        printed = run(*command, *where)
+        assert printed.code == 0, printed
+    doctor = run("doctor", *where)
+    assert "you may not" not in doctor.out
 
 
 def test_acting_as_another_user_is_asked_of_the_server(user: User) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 from tpulaunch.cluster.api import Api
 from tpulaunch.cluster.diff import Difference
 from tpulaunch.cluster.errors import ApiError, ApiStatus, Refusal, RefusedError
-from tpulaunch.cluster.kinds import JOBSET, NAMESPACE, POD
+from tpulaunch.cluster.kinds import JOBSET, POD
 from tpulaunch.cluster.masking import mask_text
 from tpulaunch.cluster.objects import (
     LABEL_JOBSET,
@@ -202,7 +202,7 @@ def explain_refusal(error: ApiError, name: str, namespace: str, api: Api) -> Lau
     """Return the error to raise for a refused apply: short, field by field, without dumps of values."""
     status = error.status
     what = f"{JOBSET.spelled}/{name} in namespace {namespace}"
-    if status.code == 404 and api.get(NAMESPACE, None, namespace) is None:
+    if status.code == 404 and f'namespaces "{namespace}" not found' in status.message:
         return NotFoundError(f"namespace {namespace!r} does not exist in {api.where}")
     if status.code == 409 and any(reason == "FieldManagerConflict" for _, reason, _ in status.causes):
         lines = [f"  {field.lstrip('.')}: {_conflict(message)}" for field, _, message in status.causes]
