@@ -125,8 +125,15 @@ class Storage:
 
             # A first byte may be slow, a silent connection may not block for ever.
             options["client_kwargs"] = {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=20, sock_read=60)}
+        options |= self.options.get(protocol, {})
         with self._lock:
-            system, path = fsspec.core.url_to_fs(url, **{**options, **self.options.get(protocol, {})})
+            if protocol in ("gs", "gcs"):
+                # The class that fsspec knows asks another service for the bucket's type first, over gRPC, and waits a
+                # minute where it has no right or no way to it; this one is its base.
+                from gcsfs.core import GCSFileSystem
+
+                return GCSFileSystem(**options), GCSFileSystem._strip_protocol(url)
+            system, path = fsspec.core.url_to_fs(url, **options)
         return system, path
 
     def resolve(self, patterns: Sequence[str]) -> tuple[FileInfo, ...]:
