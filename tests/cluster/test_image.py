@@ -78,7 +78,7 @@ def test_it_holds_no_compiler_no_installer_no_cache_and_no_launcher_library(
         for place in /opt/build /src /root/.cache /tmp/.cache /var/cache/apt/archives/*.deb /var/lib/apt/lists/*_*; do
             if [ -e "$place" ]; then echo "$place is there"; exit 1; fi
         done
-        for library in kubernetes typer pip; do
+        for library in kubernetes pip; do
             if python -c "import $library" 2>/dev/null; then echo "$library can be imported"; exit 1; fi
         done
     """
