@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tpuworker.errors import Fault
-from tpuworker.preflight.check import first_of_last
+from tpuworker.preflight.check import _too_many_compilations, first_of_last
 from tpuworker.preflight.verdict import Verdict
 
 PASSED = Verdict(
@@ -53,6 +54,14 @@ def test_a_refusal_names_every_fault() -> None:
     assert len(refused.in_short()["faults"]) == 2
 
 
+def test_more_compilations_than_allowed_are_a_fault_that_counts_them() -> None:
+    assert _too_many_compilations(PASSED) == []
+    (fault,) = _too_many_compilations(replace(PASSED, num_compiles=3))
+    assert fault.describe().startswith(
+        "spec.preflight.max_compiles: found 3 compilations over 16 batches of one shape; wanted at most 1"
+    )
+
+
 def test_the_table_has_a_line_for_each_thing_that_was_proved() -> None:
     lines = PASSED.table().splitlines()
     assert any("input_ids [64, 128]" in line for line in lines)
@@ -76,7 +85,7 @@ def test_a_directory_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path)
         (0, 100, 100, 16, 98),
         (0, 300, 100, 16, 98),
         (150, 300, 100, 16, 198),
-        (0, 50, 100, 16, None),  # the job ends before its first epoch
+        (0, 50, 100, 16, 48),  # the job ends before its first epoch
         (90, 300, 100, 16, None),  # the first batches reach the epoch's end anyway
         (0, 10, 10, 16, None),
         (0, 100, 100, 2, None),

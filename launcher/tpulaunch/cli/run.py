@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,6 +33,9 @@ def run(
     python: Python = None,
     accept_changed_data: AcceptChangedData = False,
     raw: Raw = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Keep a page about the run in this file (HTML).", show_default=False)
+    ] = None,
 ) -> None:
     """Run the job on this machine, host by host.
 
@@ -48,6 +52,7 @@ def run(
             accept_changed_data=accept_changed_data,
             is_raw=raw,
             preflight_only=False,
+            report=report,
         )
     )
 
@@ -60,6 +65,7 @@ def run_here(
     accept_changed_data: bool,
     is_raw: bool,
     preflight_only: bool,
+    report: Path | None = None,
 ) -> int:
     """Run a spec on this machine and return the exit code.
 
@@ -82,4 +88,5 @@ def run_here(
         preflight_only=preflight_only,
         accept_changed_data=accept_changed_data,
         is_raw=is_raw,
+        report=report,
     )

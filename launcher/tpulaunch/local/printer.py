@@ -125,7 +125,10 @@ def _verdict_rows(verdict: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("batch", f"{shapes}; {number('rows_per_host')} rows a host"),
         ("tokens", f"{number('tokens_per_step')} slots a step, {verdict.get('fill', 0):.0%} filled"),
         ("tokenizer", str(verdict.get("engine", ""))),
-        ("checked", f"{number('num_batches')} batches, {number('num_last_batches')} of them the epoch's last"),
+        (
+            "checked",
+            f"{number('num_batches')} batches, {number('num_last_batches')} of them the last of the epoch or job",
+        ),
         ("compilations", f"{number('num_compiles')} of {number('max_compiles')} allowed"),
         ("global batches", f"{verdict.get('data_hash') or 'none'} (the same for any number of hosts)"),
         ("time", f"{verdict.get('seconds', 0)} s"),

@@ -183,7 +183,7 @@ def _batches(job: TPUJob, first: Loader, last: Loader | None) -> Iterator[tuple[
 
 
 def first_of_last(start_step: int, num_steps: int, steps_per_epoch: int, num_batches: int) -> int | None:
-    """Return the step at which the epoch's last batches begin, or None if the first ones reach them anyway.
+    """Return the step at which the last batches of the epoch (or the job) begin, or None if the first ones reach them.
 
     Args:
         start_step: Step where training will begin.
@@ -191,10 +191,10 @@ def first_of_last(start_step: int, num_steps: int, steps_per_epoch: int, num_bat
         steps_per_epoch: Steps of an epoch.
         num_batches: Batches that are checked.
     """
-    epochs_end = (start_step // steps_per_epoch + 1) * steps_per_epoch
-    if num_batches <= _LAST_BATCHES or epochs_end > num_steps or start_step + num_batches >= epochs_end:
+    end = min(num_steps, (start_step // steps_per_epoch + 1) * steps_per_epoch)
+    if num_batches <= _LAST_BATCHES or start_step + num_batches >= end:
         return None
-    return epochs_end - _LAST_BATCHES
+    return end - _LAST_BATCHES
 
 
 def _judge_shape(seen: _Seen, arrays: Mapping[str, NDArray[Any]], step: int) -> None:

@@ -26,7 +26,7 @@ class Verdict:
         shapes: Name of each array to its global shape, [rows, max_length].
         rows_per_host: Rows of a host batch.
         num_batches: Batches that were checked, the epoch's last ones among them.
-        num_last_batches: How many of these were the epoch's last.
+        num_last_batches: How many of these were the last of the epoch, or of the job.
         num_compiles: Programs the probe was compiled to, over all of them; the largest of all hosts.
         max_compiles: How many were allowed.
         num_rows: Rows of the data.
@@ -106,7 +106,7 @@ class Verdict:
             ("batch", shapes),
             ("a host's share", f"{self.rows_per_host} rows of each batch"),
             ("tokens", f"{self.tokens_per_step:,} slots a step, {self.fill:.0%} filled; {self.engine}"),
-            ("checked", f"{self.num_batches} batches, {self.num_last_batches} of them the epoch's last"),
+            ("checked", f"{self.num_batches} batches, {self.num_last_batches} of them the last of the epoch or job"),
             ("compilations", f"{self.num_compiles} of {self.max_compiles} allowed"),
             ("global batches", f"{self.data_hash} (the same for any number of hosts)"),
             ("time", f"{self.seconds:.1f} s"),
