@@ -14,8 +14,9 @@ from tpuworker.data.index import Dropped, Index, SourceIndex
 from tpuworker.errors import DataError, Fault, FaultsError, InputError, SpecError
 from tpuworker.formats import ENDINGS, FORMATS, FileUnits, Format, format_named
 from tpuworker.formats.hub import resolve_hub
+from tpuworker.formats.tfds import resolve_tfds
 from tpuworker.formats.values import plain_type, unify_types
-from tpuworker.spec.data import DataSpec, FilesSource, HubSource, SkipPolicy, Source
+from tpuworker.spec.data import DataSpec, FilesSource, HubSource, SkipPolicy, Source, TfdsSource
 from tpuworker.spec.job import TPUJob
 from tpuworker.storage import FileInfo, Storage, redact
 
@@ -119,8 +120,8 @@ class _Indexer:
         """Return the files of a source, each with its format."""
         if isinstance(source, HubSource):
             return resolve_hub(source, self.storage, self.place)
-        if not isinstance(source, FilesSource):
-            raise InputError([Fault(self.place, type(source).__name__, "files or hub")])
+        if isinstance(source, TfdsSource):
+            return resolve_tfds(source, self.storage, self.place)
         files = self.storage.resolve(source.patterns)
         if source.format != "auto":
             return [(file, source.format) for file in files]

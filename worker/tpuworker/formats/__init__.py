@@ -7,12 +7,22 @@ from tpuworker.formats.base import BadRecord, Decoded, FileUnits, Format
 from tpuworker.formats.hub import DatasetsFormat
 from tpuworker.formats.jsonl import JsonlFormat
 from tpuworker.formats.parquet import ParquetFormat
+from tpuworker.formats.records import ArrayRecordFormat, TfRecordFormat
 from tpuworker.formats.text import TextFormat
 from tpuworker.storage import plain_name
 
 #: Every way of storing rows by its name; those of plain files are words of the spec.
 FORMATS: dict[str, type[Format]] = {
-    each.name: each for each in (ParquetFormat, JsonlFormat, ArrowFormat, TextFormat, DatasetsFormat)
+    each.name: each
+    for each in (
+        ParquetFormat,
+        JsonlFormat,
+        ArrowFormat,
+        TextFormat,
+        DatasetsFormat,
+        ArrayRecordFormat,
+        TfRecordFormat,
+    )
 }
 
 ENDINGS: dict[str, str] = {ending: name for name, each in FORMATS.items() for ending in each.endings}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from tpuworker.errors import DataError, Fault, InputError
-from tpuworker.formats.base import Decoded, FileUnits, int64s
+from tpuworker.formats.base import Decoded, FileUnits, int64s, sampled_digest
 from tpuworker.formats.values import projected
 from tpuworker.storage import FileInfo, Storage, in_one_line, redact, what_bytes_are
 
 _FILE_MAGIC = b"ARROW1"
 _STREAM_MAGIC = b"\xff\xff\xff\xff"
-_SAMPLE_BYTES = 64 << 10
 _WHOLE_STREAM = -1
 
 
@@ -50,7 +48,7 @@ class ArrowFormat:
             rows=int64s(rows),
             sizes_bytes=int64s(sizes),
             columns=schema,
-            fingerprint=_digest(storage, file),
+            fingerprint=sampled_digest(storage, file),
             nulls=int64s(nulls),
         )
 
@@ -132,11 +130,3 @@ def _index_stream(source: Any, wanted: Sequence[str]) -> Any:
             sizes.append(size)
             nulls.append(null_count)
     return starts, stops, rows, sizes, nulls, schema
-
-
-def _digest(storage: Storage, file: FileInfo) -> str:
-    """Return a digest of size, first and last 64 KiB, and the version the storage gives."""
-    digest = hashlib.sha256(f"{file.size_bytes}\0{file.version}\0".encode())
-    digest.update(storage.read(file, 0, min(_SAMPLE_BYTES, file.size_bytes)))
-    digest.update(storage.read(file, max(0, file.size_bytes - _SAMPLE_BYTES), file.size_bytes))
-    return digest.hexdigest()[:16]

@@ -5,17 +5,20 @@ from __future__ import annotations
 import glob
 import hashlib
 import io
+import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from tpuworker.errors import Fault, InputError
 from tpuworker.storage.compressed import codec_of, decompressed
 from tpuworker.storage.redact import redact
 from tpuworker.storage.retry import IncompleteBodyError, NotFoundError, RetryPolicy, with_retries
 from tpuworker.storage.scratch import Scratch
+
+Result = TypeVar("Result")
 
 #: What one request of a sequential scan asks for.
 READ_AHEAD_BYTES = 8 << 20
@@ -280,14 +283,26 @@ class Storage:
             with path.open("wb") as copy:
                 copy.writelines(self.plain_chunks(file))
 
-        key = hashlib.sha256(f"{file.url}\0{file.size_bytes}\0{file.version}".encode()).hexdigest()[:32]
-        with self.scratch.use(key, make, lambda path: path.open("rb")) as stream:
+        with self.scratch.use(f"plain-{_key(file)}", make, lambda path: path.open("rb")) as stream:
             stream.seek(start)
             return stream.read(stop - start)
+
+    def use_copy(self, file: FileInfo, use: Callable[[Path], Result]) -> Result:
+        """Return what ``use`` makes of a copy on local disk, for libraries that open nothing else."""
+
+        def make(path: Path) -> None:
+            with self.open(file) as stream, path.open("wb") as copy:
+                shutil.copyfileobj(stream, copy, READ_AHEAD_BYTES)
+
+        return self.scratch.use(f"copy-{_key(file)}", make, use)
 
     def local_path(self, file: FileInfo) -> str | None:
         """Return the path of a file that this machine can map into memory, or None for a remote object."""
         return None if is_remote(file.url) else _local(file.url)
+
+
+def _key(file: FileInfo) -> str:
+    return hashlib.sha256(f"{file.url}\0{file.size_bytes}\0{file.version}".encode()).hexdigest()[:32]
 
 
 def _local_entries(pattern: str) -> list[tuple[FileInfo, bool]]:
