@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -80,6 +81,8 @@ def _loaders(options: argparse.Namespace) -> int:
 def main(arguments: list[str]) -> int:
     """Run the command line and return its exit code."""
     options = _parser().parse_args(arguments)
+    # Asked to end, it ends the process it measures too, which has a session of its own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if options.command == "launcher":
         from bench import launcher
 
