@@ -48,7 +48,7 @@ class Log:
 
 
 class World:
-    """The objects and logs; every change wakes the watches."""
+    """The objects and logs; every change wakes the watches. ``refusals`` are the answers to the next lists."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -57,6 +57,7 @@ class World:
         self.history: list[tuple[int, str, str, Object]] = []
         self.logs: dict[tuple[str, bool], Log] = {}
         self.is_ending = False
+        self.refusals: list[tuple[int, str]] = []
 
     def put(self, collection: str, obj: Object) -> None:
         """Add or change an object."""
@@ -135,6 +136,10 @@ class _Handler(BaseHTTPRequestHandler):
         with self.world.changed:
             items = [o for (c, n), o in self.world.objects.items() if c == collection and name in ("", n)]
             version = self.world.version
+            refusal = self.world.refusals.pop(0) if self.world.refusals else None
+        if refusal:
+            self._status(refusal[0], "", refusal[1])
+            return
         if query.get("watch") != "true":
             self._json(200, {"items": items, "metadata": {"resourceVersion": str(version)}})
             return

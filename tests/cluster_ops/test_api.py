@@ -12,8 +12,9 @@ import pytest
 from tests.cluster_ops.api_server import World, serving
 from tests.cluster_ops.builders import make_jobset
 from tpulaunch.cluster.api import Api
+from tpulaunch.cluster.conditions import phase_of
 from tpulaunch.cluster.connection import open_api
-from tpulaunch.cluster.errors import AccessError, UnreachableError
+from tpulaunch.cluster.errors import AccessError, ApiError, UnreachableError
 from tpulaunch.cluster.kinds import JOBSET, WORKLOAD
 from tpulaunch.cluster.kubeconfig import Flags, Target
 from tpulaunch.cluster.wait import Deadline, await_end, await_gone
@@ -77,7 +78,7 @@ def test_a_server_that_always_hangs_up_is_unreachable_and_a_write_is_never_repea
     with answering(hangs_up, hangs_up) as api, pytest.raises(UnreachableError, match=r"context test \(http://127"):
         api.get_path("/version")
     with answering(hangs_up, says("201 Created", "{}")) as api, pytest.raises(UnreachableError):
-        api.apply(JOBSET, "ml", make_jobset())
+        api.create_review("/apis/x", {})
 
 
 def test_a_server_that_speaks_no_tls_is_told_as_a_matter_of_certificates() -> None:
@@ -93,6 +94,23 @@ def test_a_kind_that_the_cluster_does_not_serve_is_absent_and_no_error() -> None
         assert api.version_of(WORKLOAD) is None
         assert api.get(WORKLOAD, "ml", "x") is None
         assert api.list_all(WORKLOAD, "ml") == []
+
+
+def test_a_wait_outlives_a_server_that_is_away_for_a_while_and_not_one_that_refuses() -> None:
+    world = World()
+    world.put("jobsets", make_jobset())
+    with serving(world) as api:
+        states = api.follow(JOBSET, "ml", name="tiny", patience_seconds=1)
+        next(states)
+        world.refusals = [(503, "starting"), (429, "too many requests")]
+        world.put("jobsets", make_jobset(terminalState="Completed"))
+        assert any(
+            phase_of(job) == "Completed" for _, state in zip(range(5), states, strict=False) for job in state.values()
+        )
+        world.refusals = [(403, "you may not"), (403, "you may not")]
+        with pytest.raises(ApiError, match="you may not"):
+            for _ in states:
+                pass
 
 
 def test_waiting_ends_with_the_job_or_the_deadline() -> None:

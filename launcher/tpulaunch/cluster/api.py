@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ CONNECT_SECONDS = 3.0
 _READ_SECONDS = 60.0
 _WATCH_SECONDS = 240
 _PAGE = 500
+#: How long a watch bears a server that is away, and how often it asks meanwhile.
+_OUTAGE_SECONDS, _OUTAGE_PAUSE_SECONDS = 900.0, 1.0
 Query = Mapping[str, Any]
 
 
@@ -172,11 +175,20 @@ class Api:
         """Yield the objects of a kind by UID: at once, after each change, and at least once per ``patience_seconds``.
 
         Each yield is the whole present state, so a consumer never has to have seen an event. Ends when ``stop`` is set.
+        Once it has answered, a server may be away for a quarter of an hour, as while its control plane is upgraded.
         """
         fields = f"metadata.name={name}" if name else None
         stop = stop or threading.Event()
+        bear_until = 0.0
         while not stop.is_set():
-            items, resource_version = self._list(kind, namespace, labels, fields)
+            try:
+                items, resource_version = self._list(kind, namespace, labels, fields)
+            except (UnreachableError, ApiError) as error:
+                if not _may_pass(error) or time.monotonic() > bear_until:
+                    raise
+                stop.wait(_OUTAGE_PAUSE_SECONDS)
+                continue
+            bear_until = time.monotonic() + patience_seconds + _OUTAGE_SECONDS
             state = {uid_of(item): item for item in items}
             yield dict(state)
             version = self.version_of(kind)
@@ -215,8 +227,10 @@ class Api:
                         yield dict(state)
                     if stop.is_set():
                         return
-        except UnreachableError:
-            stop.wait(1)  # a watch may break at any time; the list that follows tells whether the server is gone
+        except (UnreachableError, ApiError) as error:
+            if not _may_pass(error):
+                raise
+            stop.wait(_OUTAGE_PAUSE_SECONDS)  # the list that follows tells whether the server is gone
 
     def stream(self, path: str, query: Query, *, read_seconds: float) -> Stream:
         """Open a long answer, to be read as it comes. Raises as :meth:`get_path` does."""
@@ -352,6 +366,11 @@ class Stream:
         """End the reading from another thread, which :meth:`close` cannot: it would wait for the reader's lock."""
         with contextlib.suppress(AttributeError, RuntimeError, ValueError, OSError):  # ended already
             self._response.shutdown()
+
+
+def _may_pass(error: UnreachableError | ApiError) -> bool:
+    """Say whether the same question may be answered in a while."""
+    return isinstance(error, UnreachableError) or error.status.code in (429, 500, 502, 503, 504)
 
 
 def _translate(error: Exception, where: str) -> AccessError | UnreachableError:
