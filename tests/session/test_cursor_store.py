@@ -8,7 +8,7 @@ import pytest
 
 from tpuworker.data.cursor import Cursor
 from tpuworker.errors import DataError
-from tpuworker.session_checkpoint import CursorStore
+from tpuworker.session.checkpoint import CursorStore
 
 
 def cursor(step: int) -> Cursor:

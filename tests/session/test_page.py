@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuworker.report_html import page
+from tpuworker.report.page import page
 
 FACTS = [("verdict", "PASSED"), ("steps", "50 on every host")]
 

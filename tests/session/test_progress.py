@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuworker.session_progress import Meter, duration
+from tpuworker.session.progress import Meter, duration
 
 
 class Clock:

@@ -20,8 +20,8 @@ from tpuworker.backends import Backend
 from tpuworker.errors import DataError, IdentityError, PreflightError, SpecError
 from tpuworker.report import Reporter
 from tpuworker.session import Session
-from tpuworker.session_opening import Opening, read_setting
-from tpuworker.session_running import Run, load_entrypoint
+from tpuworker.session.opening import Opening, read_setting
+from tpuworker.session.running import Run, load_entrypoint
 from tpuworker.signals import StopRequest
 
 pytestmark = pytest.mark.jax

@@ -112,7 +112,7 @@ def test_what_a_bucket_does_not_hold_is_refused_with_what_it_holds(bucket: tuple
 def test_cursors_of_a_bucket_are_whole_or_absent(bucket: tuple[str, Faults], tmp_path: Path) -> None:
     from tests.data.builders import BytePipeline, Host, write_parquet
     from tpuworker.data.loader import Loader
-    from tpuworker.session_checkpoint import CursorStore
+    from tpuworker.session.checkpoint import CursorStore
 
     address, _ = bucket
     job = data_job(write_parquet(tmp_path, [64]), batch=8)

@@ -49,8 +49,8 @@ def main(arguments: Sequence[str]) -> int:
 def _work(environment: dict[str, str]) -> int:
     from tpuworker.errors import WorkerError
     from tpuworker.report import last_words, write_last_words
-    from tpuworker.session_opening import read_setting
-    from tpuworker.session_running import Run, make_reporter
+    from tpuworker.session.opening import read_setting
+    from tpuworker.session.running import Run, make_reporter
     from tpuworker.spec import wire
 
     sys.path.insert(0, str(Path.cwd()))  # as python -m does: the training code lies in the working directory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from torch.utils.data import DataLoader
@@ -167,6 +168,7 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
     text_column: str | None = None,
     config: str | None = None,
     revision: str | None = None,
+    data_dir: str | Path | None = None,
     world_size: int | None = None,
     rank: int | None = None,
     num_workers: int = 0,
@@ -189,6 +191,7 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
         text_column: Column of the texts. Default: "text", else "data".
         config: Configuration of a hub dataset.
         revision: Commit, tag or branch of a hub dataset.
+        data_dir: Where TFDS prepared a dataset.
         world_size: Ranks. Default: what torch_xla, torch.distributed or the environment says.
         rank: Which of them this is.
         num_workers: As for :func:`create_dataloader`.
@@ -207,7 +210,7 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
     with in_arguments():
         recipe = text_recipe(
             name,
-            Named(split, config, revision),
+            Named(split, config, revision, None if data_dir is None else str(data_dir)),
             tokenizer,
             task="text",
             max_length=usable_max_length(tokenizer, max_length),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,13 @@ class Named:
         split: Split of a hub or TFDS dataset. Files have none but ``train``.
         config: Configuration of a hub dataset.
         revision: Commit, tag or branch of a hub dataset.
+        data_dir: Where TFDS prepared a dataset. Default: ``TFDS_DATA_DIR``, else where TFDS prepares by itself.
     """
 
     split: str = "train"
     config: str | None = None
     revision: str | None = None
+    data_dir: str | None = None
 
 
 def source_of(name: str, named: Named) -> dict[str, Any]:
@@ -51,7 +54,9 @@ def source_of(name: str, named: Named) -> dict[str, Any]:
     hub_only = {key: value for key, value in (("config", named.config), ("revision", named.revision)) if value}
     if name.startswith(TFDS_PREFIX):
         _refuse_hub_only(hub_only, "a TFDS dataset")
-        return {"tfds": name.removeprefix(TFDS_PREFIX), "split": named.split}
+        directory = named.data_dir or os.environ.get("TFDS_DATA_DIR")
+        place = {"data_dir": directory} if directory else {}
+        return {"tfds": name.removeprefix(TFDS_PREFIX), "split": named.split, **place}
     path = Path(name)
     is_files = glob.has_magic(name) or "://" in name or (format_named(path.name) is not None and not path.is_dir())
     if not is_files:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from tpuworker.api.feed import Arrays, Feed
@@ -85,6 +86,7 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
     text_column: str | None = None,
     config: str | None = None,
     revision: str | None = None,
+    data_dir: str | Path | None = None,
     world_size: int | None = None,
     rank: int | None = None,
     on_bad_record: Literal["fail", "mask"] = "fail",
@@ -104,6 +106,7 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
         text_column: Column of the texts. Default: "text", else "data".
         config: Configuration of a hub dataset, the second argument of ``load_dataset``.
         revision: Commit, tag or branch of a hub dataset. Pin a commit: a branch may move before a resume.
+        data_dir: Where TFDS prepared a dataset. Default: ``TFDS_DATA_DIR``, else where TFDS prepares by itself.
         world_size: Readers. Default: what torch_xla, torch.distributed or the environment says (:func:`find_world`).
         rank: Which of them this is.
         on_bad_record: ``fail``, or ``mask``: a null or a broken text is a row of pads.
@@ -120,7 +123,7 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
     with in_arguments():
         recipe = text_recipe(
             name,
-            Named(split, config, revision),
+            Named(split, config, revision, None if data_dir is None else str(data_dir)),
             tokenizer,
             task="text",
             max_length=max_length,

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from tpuworker.backends.consensus import PeerError, describe
 from tpuworker.backends.failures import is_peer_failure
 from tpuworker.errors import EXIT_OK, EXIT_RETRY, Fault, RetryError, SpecError, WorkerError
-from tpuworker.report import Reporter, last_words, write_last_words
-from tpuworker.report_html import page
-from tpuworker.session import Session
-from tpuworker.session_opening import Opening, Setting, read_setting
+from tpuworker.report.lines import Reporter, last_words, write_last_words
+from tpuworker.report.page import page
+from tpuworker.session.opening import Opening, Setting, read_setting
+from tpuworker.session.training import Session
 from tpuworker.signals import StopRequest
 from tpuworker.spec import wire
 

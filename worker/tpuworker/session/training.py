@@ -21,9 +21,9 @@ from tpuworker.backends import Backend, Ballot
 from tpuworker.backends.consensus import settle
 from tpuworker.errors import Fault, PreflightError
 from tpuworker.identity import Identity
-from tpuworker.report import Reporter
-from tpuworker.report_metrics import Metrics
-from tpuworker.session_progress import STARVED_FRACTION, Meter
+from tpuworker.report.lines import Reporter
+from tpuworker.report.metrics import Metrics
+from tpuworker.session.progress import STARVED_FRACTION, Meter
 from tpuworker.signals import StopRequest
 from tpuworker.spec.job import TPUJob
 from tpuworker.spec.wire import EVENT_PROGRESS
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tpuworker.data.cursor import Cursor
     from tpuworker.data.loader import Loader
     from tpuworker.preflight.verdict import Verdict
-    from tpuworker.session_checkpoint import CursorStore
+    from tpuworker.session.checkpoint import CursorStore
     from tpuworker.tokens.tokenizer import Tokenizer
 
 #: Votes; the largest of all hosts decides.
@@ -349,6 +349,6 @@ def attach() -> Session:
     Raises:
         SystemExit: The job was refused; the log says why.
     """
-    from tpuworker.session_running import attach_here
+    from tpuworker.session.running import attach_here
 
     return attach_here()

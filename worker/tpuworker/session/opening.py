@@ -15,9 +15,9 @@ from tpuworker import backends
 from tpuworker.backends.consensus import together
 from tpuworker.errors import Fault, IdentityError, PreflightError, SpecError
 from tpuworker.identity import Identity, identify
-from tpuworker.report import Reporter
-from tpuworker.report_metrics import Metrics
-from tpuworker.session import Session
+from tpuworker.report.lines import Reporter
+from tpuworker.report.metrics import Metrics
+from tpuworker.session.training import Session
 from tpuworker.signals import StopRequest
 from tpuworker.spec import TPUJob, load_job, wire
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpuworker.data.loader import Loader
     from tpuworker.pipeline import Pipeline
     from tpuworker.preflight.verdict import Verdict
-    from tpuworker.session_checkpoint import CursorStore
+    from tpuworker.session.checkpoint import CursorStore
     from tpuworker.tokens.tokenizer import Tokenizer
     from tpuworker.tokens.verdict import Mismatch
 
@@ -285,7 +285,7 @@ class Opening:
         self._reporter.say(f"the tokenizer's reference takes over: {mismatch.describe()}", "WARNING")
 
     def _store(self) -> CursorStore | None:
-        from tpuworker.session_checkpoint import CursorStore
+        from tpuworker.session.checkpoint import CursorStore
 
         checkpoint = self.setting.job.spec.checkpoint
         return None if checkpoint is None else CursorStore(checkpoint.dir, checkpoint.keep)
