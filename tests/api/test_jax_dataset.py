@@ -14,7 +14,7 @@ import pytest
 jax = pytest.importorskip("jax")
 
 from tests.api.builders import hub_like, in_memory, make_tokenizer, row_numbers, streaming, tokenised  # noqa: E402
-from tpuworker.api import JaxDataset, create_jax_dataset  # noqa: E402
+from tpuworker.api import JaxDataset, create_jax_dataset, create_streaming_dataset  # noqa: E402
 from tpuworker.errors import DataError, InputError, SpecError  # noqa: E402
 
 pytestmark = pytest.mark.jax
@@ -80,6 +80,11 @@ def test_tfds_texts_are_tokenised(tfds_dir: Path) -> None:
     ids, labels = (np.asarray(batches[0][name]) for name in ("input_ids", "labels"))
     is_pad = ids == make_tokenizer().pad_token_id
     assert (labels == np.where(is_pad, -100, ids)).all()
+
+
+def test_tfds_texts_stream_as_those_of_any_other_name(tfds_dir: Path) -> None:
+    stream = create_streaming_dataset("tfds:tiny_rows", "train", make_tokenizer(), LENGTH, 1, 20, data_dir=tfds_dir)
+    assert sorted(row_numbers([row["input_ids"] for row in stream])) == list(range(ROWS))
 
 
 def test_tfds_slices_are_splits_and_what_is_not_there_is_refused(tfds_dir: Path) -> None:
