@@ -19,6 +19,10 @@ from tests.storage.test_servers import FAULTS, FILES, QUICK, rows_of
 from tpuworker.errors import InputError
 from tpuworker.storage import Storage
 
+#: aiohttp leaves the socket of a connection that the server broke off to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
+)
 MODULE = Path(__file__).parent / "gcs"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpulaunch" / "gcs"
 

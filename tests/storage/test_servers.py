@@ -16,6 +16,10 @@ from tpuworker.data.indexing import build_index
 from tpuworker.errors import DataError, InputError
 from tpuworker.storage import RetryPolicy, Storage, UnavailableError
 
+#: aiohttp leaves the socket of a connection that the server broke off to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
+)
 QUICK = RetryPolicy(attempts=5, first_seconds=0.01, most_seconds=0.02)
 
 
