@@ -210,7 +210,7 @@ CASES = {
     ),
     "leader of a slice without nodes": Case(
         "no-free-pool",
-        "slice 1 finds no node pool of its own",
+        "finds no node pool of its own: 2 pools of the right kind (v6e-a, v6e-b)",
         "node pool",
         sections={"slice": {**TWO_HOSTS, "count": 3}, "data": {"global_batch_size": 48}},
     ),

@@ -99,8 +99,8 @@ def test_the_workers_records_become_verdict_step_and_rate_in_the_status(user: Us
         lambda p: p.get("step") == 30,
     )
     assert (found["verdict"], found["num_steps"], found["steps_per_second"]) == ("passed", 100, 2.5)
-    shown = user.types("status", "tiny").out
-    for word in ("passed", "30/100", "2.5", "Running"):
+    shown = eventually(lambda: user.types("status", "tiny").out, lambda out: "Running" in out)
+    for word in ("passed", "30/100", "2.5", "Ready"):
         assert word in shown
     listed = user.types("list").out.splitlines()
     assert listed[0].split()[:6] == ["NAME", "TERMINALSTATE", "RESTARTS", "COMPLETED", "SUSPENDED", "AGE"]
