@@ -110,8 +110,13 @@ _FOREGROUND: list[subprocess.Popen[bytes]] = []
 
 
 def reap() -> None:
-    """Collects the exit states of processes that this process started and that have ended."""
+    """Collects the exit states of processes that this process started and that have ended, or are about to.
+
+    Each entered a machine and waits there for one child; without it, it is ending. Those of other clusters run on.
+    """
     for process in list(_FOREGROUND):
+        if process.poll() is None and _children(process.pid):
+            continue
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=5)
             _FOREGROUND.remove(process)
@@ -174,8 +179,15 @@ def _command(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 def _only_child(pid: int) -> int:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    children = _children(pid)
     if len(children) != 1:
         raise ClusterError(f"process {pid} ({_command(pid)}) should have one child and has {len(children)}")
-    return int(children[0])
+    return children[0]
