@@ -81,8 +81,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Says where the files of failures are."""
     kept = config.stash.get(_kept, None)
-    if kept is not None and any(kept.iterdir()):
+    if kept is None or not kept.is_dir():
+        return
+    if any(kept.iterdir()):
         terminalreporter.write_line(f"cluster logs of failed tests: {kept}")
+    else:
+        kept.rmdir()
 
 
 def _given(kubeconfig: Path) -> Cluster:
