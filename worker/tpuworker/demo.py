@@ -44,7 +44,7 @@ spec:
     - {{files: "{directory}/corpus/part-*.parquet"}}
     tokenizer: {{path: "{directory}/tokenizer.json", eos_token: "{end}", pad_token: "{pad}"}}
     max_length: 128
-    global_batch_size: 64
+    global_batch_size: 32
     shuffle: {{seed: 42}}
   preflight: {{batches: 16, max_compiles: 1}}
   train:
