@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ def _no_foreign_environment(request: pytest.FixtureRequest, monkeypatch: pytest.
     for name in list(os.environ):
         if name in _FOREIGN or name.startswith(_FOREIGN_PREFIXES):
             monkeypatch.delenv(name)
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C be tested where the suite runs in the background: a shell has such programs ignore SIGINT."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
