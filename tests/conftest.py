@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,7 +12,7 @@ from hypothesis import settings
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
-pytest_plugins = ["tests.cluster.fixtures"] if (Path(__file__).parent / "cluster/fixtures.py").exists() else []
+pytest_plugins = ["tests.cluster.fixtures"]
 
 _FOREIGN_PREFIXES = ("TPU_", "MEGASCALE_", "TPULAUNCH_", "JOBSET_", "PJRT_", "XLA_")
 _FOREIGN = frozenset({"JOB_COMPLETION_INDEX", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "KUBECONFIG"})
