@@ -14,6 +14,7 @@ from tpuworker.data.cursor import Cursor
 from tpuworker.data.plan import DataPlan
 from tpuworker.data.rows import GatheredRows, Place, UnitReader
 from tpuworker.data.sequence import FILLER, RowRefs, Sequence
+from tpuworker.data.tokenising import Tokenising, touched
 from tpuworker.errors import DataError, Fault, ShapeError
 from tpuworker.spec.job import TPUJob
 
@@ -137,6 +138,7 @@ class RowMaking:
         lanes: Lanes of this host.
         reader: Where rows come from.
         pipeline: Records to arrays.
+        tokenising: Rows to documents.
         counters: Where work is counted.
         start: Where to begin.
     """
@@ -147,6 +149,7 @@ class RowMaking:
     lanes: range
     reader: UnitReader
     pipeline: Pipeline
+    tokenising: Tokenising
     counters: Counters
     start: Cursor
 
@@ -161,8 +164,7 @@ class RowMaking:
             step, refs = coming
             coming = self._refs(step + len(refs.sources) // self.plan.rows_per_host, self._steps_per_piece)
             wanted = [*touched(refs), *refs.open_units, *(coming[1].open_units if coming else ())]
-            self.reader.expect(dict.fromkeys(wanted))
-            yield Piece(step, self.reader.gather(refs))
+            yield Piece(step, self.tokenising.fetch(refs, wanted))
 
     def _refs(self, step: int, num_steps: int) -> tuple[int, RowRefs] | None:
         num_steps = min(num_steps, self.plan.num_steps - step)
@@ -188,9 +190,9 @@ class RowMaking:
 
     def _batches(self, piece: Piece) -> Iterator[HostBatch]:
         gathered, rows = piece.gathered, self.plan.rows_per_host
-        documents = self._documents(gathered)
+        documents = self.tokenising.documents(gathered)
         bad = bad_rows(self.reader, gathered, documents)
-        for number in range(len(gathered.column) // rows):
+        for number in range(len(gathered.refs.sources) // rows):
             begin, end = number * rows, (number + 1) * rows
             bad_here = tuple(row for place, row in bad if begin <= place < end)
             if bad_here and self.job.spec.data.on_bad_record == "fail":
@@ -205,11 +207,6 @@ class RowMaking:
                 account=account,
                 bad=bad_here,
             )
-
-    def _documents(self, gathered: GatheredRows) -> Any | None:
-        if not hasattr(self.pipeline, "encode"):
-            return None
-        return encoded(self.pipeline, gathered.column, self.counters)
 
     def _arrays(self, gathered: GatheredRows, documents: Any | None, begin: int, end: int) -> tuple[Arrays, Any]:
         if documents is None:
@@ -232,8 +229,9 @@ def bad_rows(reader: UnitReader, gathered: GatheredRows, documents: Any | None) 
         documents: What the task made of them, if it tells.
     """
     found = {record.row: (record.reason, record.detail) for record in gathered.bad}
-    nulls = np.flatnonzero(gathered.column.is_null().to_numpy(zero_copy_only=False))
-    found = {int(place): ("null", "") for place in nulls} | found
+    if gathered.column is not None:
+        nulls = np.flatnonzero(gathered.column.is_null().to_numpy(zero_copy_only=False))
+        found = {int(place): ("null", "") for place in nulls} | found
     for record in () if documents is None else documents.bad:
         found.setdefault(record.row, (record.reason, record.detail))
     refs = gathered.refs
@@ -259,20 +257,6 @@ def checked(arrays: Arrays, plan: DataPlan) -> Arrays:
     if faults:
         raise ShapeError(faults)
     return arrays
-
-
-def encoded(pipeline: Pipeline, column: Any, counters: Counters) -> Any:
-    """Return the documents of a column, with the work counted."""
-    with counters.busy("tokenise"):
-        documents = pipeline.encode(column)  # type: ignore[attr-defined]
-    counters.add("tokenise", rows=len(column), tokens=len(documents.ids), num_bytes=documents.ids.nbytes)
-    return documents
-
-
-def touched(refs: RowRefs) -> list[tuple[int, int]]:
-    """Return the units that rows lie in: they are decoded before the rest of their windows."""
-    pairs = np.unique(np.stack([refs.sources, refs.units]), axis=1)
-    return [(int(source), int(unit)) for source, unit in pairs.T if source != FILLER]
 
 
 def refusal(bad: tuple[BadRow, ...]) -> DataError:

@@ -21,6 +21,7 @@ from tpuworker.data.plan import DataPlan, make_data_plan
 from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, UnitReader
 from tpuworker.data.sequence import Sequence
 from tpuworker.data.streaming import StreamMaking
+from tpuworker.data.tokenising import make_tokenising
 from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
 from tpuworker.formats import Format
@@ -48,7 +49,7 @@ class Loader:
         storage: How bytes are read.
         depth: Calls of the pipeline that are made ahead; it bounds memory, never the order.
         threads: Pipeline calls at the same time; tokenizers let go of the interpreter lock.
-        budget_bytes: Decoded bytes of units kept in RAM.
+        budget_bytes: Decoded bytes of units kept in RAM; also those of documents from a cache that is not mapped.
         accept_changed_data: Resume although files, tokenizer or layout changed.
         formats: Further formats by name, for an index over rows that a program holds itself.
 
@@ -87,7 +88,8 @@ class Loader:
         self._bad: Counter[str] = Counter()
         self._ready: list[HostBatch] = []
         self._error: BaseException | None = None
-        reader = UnitReader(index, storage or Storage(), self.counters, budget_bytes=budget_bytes, formats=formats)
+        storage = storage or Storage()
+        reader = UnitReader(index, storage, self.counters, budget_bytes=budget_bytes, formats=formats)
         making = _making(
             job=job,
             plan=self.plan,
@@ -95,6 +97,9 @@ class Loader:
             lanes=self.plan.lanes_of(identity.host_rank),
             reader=reader,
             pipeline=pipeline,
+            tokenising=make_tokenising(
+                pipeline, reader, index, self.counters, storage=storage, budget_bytes=budget_bytes
+            ),
             counters=self.counters,
             start=now,
         )

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpuworker.data.batches import Host, bad_rows, encoded, refusal
+from tpuworker.data.batches import Host, bad_rows, refusal
 from tpuworker.data.counters import Counters
 from tpuworker.data.index import Index
-from tpuworker.data.rows import UnitReader
+from tpuworker.data.rows import GatheredRows, UnitReader
 from tpuworker.data.sequence import RowRefs
+from tpuworker.data.tokenising import make_tokenising
 from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import count_rows
@@ -96,12 +97,15 @@ def _measure(job: TPUJob, index: Index, pipeline: Any, identity: Host, storage: 
     counters = Counters()
     reader, workers = UnitReader(index, storage, counters), Workers(_THREADS, "measure")
     units = _units(index, identity.host_rank, identity.num_hosts)
+    tokenising = make_tokenising(pipeline, reader, index, counters, storage=storage)
 
-    def lengths_of(unit: tuple[int, int]) -> Int32s:
+    def fetched(unit: tuple[int, int], wanted: list[tuple[int, int]]) -> GatheredRows:
         rows = np.arange(index.sources[unit[0]].unit_rows[unit[1]])
         refs = RowRefs(np.full_like(rows, unit[0]), np.full_like(rows, unit[1]), rows, ())
-        gathered = reader.gather(refs)
-        documents = encoded(pipeline, gathered.column, counters)
+        return tokenising.fetch(refs, wanted)
+
+    def lengths_of(gathered: GatheredRows) -> Int32s:
+        documents = tokenising.documents(gathered)
         bad = bad_rows(reader, gathered, documents)
         if bad and job.spec.data.on_bad_record == "fail":
             raise refusal(tuple(row for _, row in bad))
@@ -111,8 +115,9 @@ def _measure(job: TPUJob, index: Index, pipeline: Any, identity: Host, storage: 
         found = []
         for first in range(0, len(units), _AHEAD):
             batch = units[first : first + _AHEAD]
-            reader.expect([*batch, *units[first + _AHEAD : first + 2 * _AHEAD]])
-            found += [coming.result() for coming in [workers.submit(lengths_of, unit) for unit in batch]]
+            wanted = [*batch, *units[first + _AHEAD : first + 2 * _AHEAD]]
+            coming = [workers.submit(lengths_of, fetched(unit, wanted)) for unit in batch]
+            found += [each.result() for each in coming]
         return found
     finally:
         workers.stop()

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpuworker.data.batches import HostBatch, Made, bad_rows, checked, encoded, refusal, touched
+from tpuworker.data.batches import HostBatch, Made, bad_rows, checked, refusal
 from tpuworker.data.counters import Counters
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.index import Index
 from tpuworker.data.plan import DataPlan
 from tpuworker.data.rows import GatheredRows, UnitReader
 from tpuworker.data.sequence import FILLER, RowRefs, Sequence
+from tpuworker.data.tokenising import Tokenising, touched
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import WINDOW_DOCUMENTS, Pieces
 from tpuworker.spec.job import TPUJob
@@ -56,6 +57,7 @@ class PackedMaking:
         lanes: Lanes of this host.
         reader: Where documents come from.
         pipeline: Has ``encode``, ``plan`` and ``packed``.
+        tokenising: Rows to documents.
         counters: Where work is counted.
         start: Where to begin.
     """
@@ -69,6 +71,7 @@ class PackedMaking:
         lanes: range,
         reader: UnitReader,
         pipeline: Any,
+        tokenising: Tokenising,
         counters: Counters,
         start: Cursor,
     ) -> None:
@@ -76,6 +79,7 @@ class PackedMaking:
         self._job, self._plan, self._index, self._lanes = job, plan, index, lanes
         self._sequence = Sequence(plan, index)
         self._reader, self._pipeline, self._start = reader, pipeline, start
+        self._tokenising = tokenising
         self._unit_ends = [np.cumsum(source.unit_rows) for source in index.sources]
         # A unit of the order is a window that holds a row; the others were left out when rows were counted.
         self._window_of = [np.flatnonzero(rows) for rows in index.window_rows]
@@ -137,11 +141,10 @@ class PackedMaking:
             num_rows=num_steps * self._plan.rows_per_host,
         )
         found = self._documents(documents[0], documents[1], refs)
-        self._reader.expect(dict.fromkeys([*touched(found), *found.open_units]))
         measured = np.array(
             [self._index.lengths[source][ordinal] for source, ordinal in documents.T.tolist()], dtype=np.int64
         )
-        gathered = self._reader.gather(found)
+        gathered = self._tokenising.fetch(found, [*touched(found), *found.open_units])
         return PackedPiece(step, num_steps, gathered, pieces, measured, refs.sources != FILLER)
 
     def _documents(self, sources: Int64s, ordinals: Int64s, refs: RowRefs) -> RowRefs:
@@ -174,7 +177,7 @@ class PackedMaking:
         return Made(tuple(batches))
 
     def _batches(self, piece: PackedPiece) -> Iterator[HostBatch]:
-        documents = encoded(self._pipeline, piece.gathered.column, self.counters)
+        documents = self._tokenising.documents(piece.gathered)
         self._refuse_change(piece, documents)
         bad = bad_rows(self._reader, piece.gathered, documents)
         if bad and self._job.spec.data.on_bad_record == "fail":

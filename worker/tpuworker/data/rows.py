@@ -52,7 +52,7 @@ class GatheredRows:
     """The rows of some batches.
 
     Attributes:
-        column: ``pyarrow.Array`` [rows]; null for fillers and bad rows.
+        column: ``pyarrow.Array`` [rows], null for fillers and bad rows; None where documents come from the cache.
         refs: Where each lies.
         bad: Rows the decoder could not use: place in ``column`` and why.
     """
@@ -99,6 +99,9 @@ class UnitReader:
         self._budget_bytes = budget_bytes
         self._formats: dict[str, Format] = {name: kind() for name, kind in FORMATS.items()} | dict(formats or {})
         self._types = [source.schema for source in index.sources]
+        same = len({str(each.field(0).type) for each in self._types}) == 1
+        self._kind = self._types[0].field(0).type if same else pa.string()
+        self._is_closed = False
         self._units: OrderedDict[UnitKey, _Unit] = OrderedDict()
         self._coming: dict[UnitKey, Future[_Unit]] = {}
         self._wanted: set[UnitKey] = set()
@@ -132,7 +135,7 @@ class UnitReader:
             DataError: A unit cannot be read, with its file.
             UnavailableError: The storage kept failing.
         """
-        kind = self._types[0].field(0).type if len({str(t.field(0).type) for t in self._types}) == 1 else pa.string()
+        kind = self._kind
         keys = np.stack([refs.sources, refs.units])
         distinct, where = np.unique(keys, axis=1, return_inverse=True)
         where = where.reshape(-1)
@@ -156,6 +159,23 @@ class UnitReader:
         self._counters.add("read", rows=len(column), num_bytes=column.nbytes)
         return GatheredRows(column, refs, tuple(sorted(bad, key=lambda each: each.row)))
 
+    def whole(self, key: UnitKey) -> GatheredRows:
+        """Return all delivered rows of a unit, decoded in the calling thread and not kept.
+
+        Raises:
+            DataError: The unit cannot be read, with its file.
+            UnavailableError: The storage kept failing.
+        """
+        array, bad = self._read(key)
+        rows = np.arange(len(array))
+        refs = RowRefs(np.full_like(rows, key[0]), np.full_like(rows, key[1]), rows, ())
+        return GatheredRows(array.cast(self._kind), refs, bad)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody wants rows any more."""
+        return self._is_closed
+
     def place(self, refs: RowRefs, number: int) -> Place:
         """Return where row ``number`` of some refs lies."""
         source = self._index.sources[refs.sources[number]]
@@ -166,6 +186,7 @@ class UnitReader:
 
     def close(self) -> None:
         """Stop decoding; what is being decoded ends by itself."""
+        self._is_closed = True
         self._workers.stop()
         with self._lock:
             for coming in self._coming.values():
@@ -196,6 +217,13 @@ class UnitReader:
         return unit
 
     def _decode(self, key: UnitKey) -> _Unit:
+        array, bad = self._read(key)
+        if array.nbytes > SPILL_BYTES:
+            return _Unit(self._spilled(key, array), bad, 0)
+        return _Unit(array, bad, array.nbytes)
+
+    def _read(self, key: UnitKey) -> tuple[Any, tuple[BadRecord, ...]]:
+        """Return the delivered rows of a unit, and which of them the decoder could not use."""
         source = self._index.sources[key[0]]
         unit = key[1]
         file = source.files[source.unit_files[unit]]
@@ -222,9 +250,7 @@ class UnitReader:
                 array = array.take(pa.array(kept))
                 bad = tuple(_bad_places(bad, kept, np.arange(len(kept))))
         self._counters.add("decode", rows=len(array), num_bytes=array.nbytes)
-        if array.nbytes > SPILL_BYTES:
-            return _Unit(self._spilled(key, array), tuple(bad), 0)
-        return _Unit(array, tuple(bad), array.nbytes)
+        return array, tuple(bad)
 
     def _spilled(self, key: UnitKey, array: Any) -> Any:
         """Return the array from a mapped file: pages come and go as the kernel likes, RAM is not taken."""

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpuworker.data.batches import BadRow, HostBatch, Made, bad_rows, checked, encoded, refusal, touched
+from tpuworker.data.batches import BadRow, HostBatch, Made, bad_rows, checked, refusal
 from tpuworker.data.counters import Counters
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.index import Index
 from tpuworker.data.plan import DataPlan
 from tpuworker.data.rows import GatheredRows, UnitReader
 from tpuworker.data.sequence import Sequence
+from tpuworker.data.tokenising import Tokenising, touched
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import Pieces, pack_stream, pack_window
 from tpuworker.spec.job import TPUJob
@@ -109,6 +110,7 @@ class StreamMaking:
         lanes: Lanes of this host.
         reader: Where documents come from.
         pipeline: Has ``encode`` and ``packed``.
+        tokenising: Rows to documents.
         counters: Where work is counted.
         start: Where to begin.
 
@@ -125,6 +127,7 @@ class StreamMaking:
         lanes: range,
         reader: UnitReader,
         pipeline: Any,
+        tokenising: Tokenising,
         counters: Counters,
         start: Cursor,
     ) -> None:
@@ -132,6 +135,7 @@ class StreamMaking:
         self._job, self._plan, self._lanes = job, plan, lanes
         self._sequence = Sequence(plan, index)
         self._reader, self._pipeline, self._start = reader, pipeline, start
+        self._tokenising = tokenising
         self._splits = job.spec.data.packing.overflow == "split"
         places = _places(start, lanes)
         self._packers = [_Lane(*place) for place in places]
@@ -159,8 +163,8 @@ class StreamMaking:
             inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             refs = self._sequence.documents(lanes + self._lanes.start, self._next[lanes] + inside)
             self._next += counts
-            self._reader.expect(dict.fromkeys([*touched(refs), *refs.open_units]))
-            yield StreamPiece(self._reader.gather(refs), tuple(range(len(counts))), tuple(counts.tolist()))
+            fetched = self._tokenising.fetch(refs, [*touched(refs), *refs.open_units])
+            yield StreamPiece(fetched, tuple(range(len(counts))), tuple(counts.tolist()))
             steps = max(1.0, self._pipeline.records_per_call / max(1.0, float(counts.sum()) / steps))
 
     def _wanted(self, target: float) -> Int64s | None:
@@ -194,7 +198,7 @@ class StreamMaking:
             return Made(error=error)
 
     def _documents(self, piece: StreamPiece) -> _Encoded:
-        documents = encoded(self._pipeline, piece.gathered.column, self.counters)
+        documents = self._tokenising.documents(piece.gathered)
         bad = bad_rows(self._reader, piece.gathered, documents)
         if bad and self._job.spec.data.on_bad_record == "fail":
             raise refusal(tuple(row for _, row in bad))

@@ -96,8 +96,7 @@ class TokenCache:
         if found is not None:
             return found
         made = make()
-        self.keep(unit, made)
-        return made
+        return (self._mapped(unit) or made) if self.keep(unit, made) else made
 
     def find(self, unit: str) -> Documents | None:
         """Return the documents of a unit, or None; every byte is checked."""
@@ -128,6 +127,15 @@ class TokenCache:
             self._warn(f"holds its limit of {self._limit_bytes / 2**30:.1f} GiB; the rest is tokenised each time")
         self._count("refused")
         return False
+
+    def _mapped(self, unit: str) -> Documents | None:
+        """Return what was just written from where it lies, so that it takes no RAM; None if that is far away."""
+        if not isinstance(self._place, _LocalPlace):
+            return None
+        with self._tolerating("read"), contextlib.suppress(DamagedEntryError):
+            content = self._place.read(self._name(unit))
+            return None if content is None else read_entry(content)
+        return None
 
     def _name(self, unit: str) -> str:
         digest = hashlib.sha256(json.dumps([self._fingerprint, unit]).encode()).hexdigest()[:40]

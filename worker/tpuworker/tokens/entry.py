@@ -76,6 +76,7 @@ def read_entry(content: npt.NDArray[np.uint8], *, check: bool = True) -> Documen
         raise DamagedEntryError(f"begins with {magic!r}")
     if check and zlib.crc32(content[12:].data) != checksum:
         raise DamagedEntryError("the checksum differs")
+    content = np.asarray(content)  # of a memory map the pages alone: its own slicing is Python
     description = json.loads(content[_HEAD.size : _HEAD.size + size].tobytes())
     at = _HEAD.size + size
 
