@@ -28,11 +28,15 @@ def describe_plan(job: TPUJob) -> dict[str, Any]:
 
     Raises:
         DataError: The data is not there, not what the spec says, or not enough.
+        SpecError: Bad conversations are to be left out, and the tokenizer has no chat template to judge them by.
     """
     from tpuworker.data.indexing import build_index
     from tpuworker.data.plan import make_data_plan
+    from tpuworker.tasks.judging import judge_for
+    from tpuworker.tokens.resolve import load_tokenizer
 
-    index = build_index(job)
+    data = job.spec.data
+    index = build_index(job, judge=judge_for(data, lambda: load_tokenizer(data)))
     plan = make_data_plan(job, index)
     numbers = asdict(plan) | {"tokens_per_step": plan.tokens_per_step, "rows_per_host": plan.rows_per_host}
     return {"sources": [_source(source) for source in index.sources], "plan": numbers}

@@ -201,6 +201,7 @@ class Opening:
         from tpuworker.data.cursor import Cursor
         from tpuworker.data.index import Index
         from tpuworker.data.indexing import build_index
+        from tpuworker.tasks.judging import judge_for
         from tpuworker.tokens.resolve import load_tokenizer
         from tpuworker.tokens.tokenizer import Tokenizer
 
@@ -212,7 +213,7 @@ class Opening:
                 return None
             tokenizer = load_tokenizer(job.spec.data)
             self._reporter.say(f"tokenizer: {tokenizer.source}, {tokenizer.vocab_size:,} ids; {tokenizer.pad_reason}")
-            index = build_index(job, judge=_judge_of(job, tokenizer))
+            index = build_index(job, judge=judge_for(job.spec.data, lambda: tokenizer))
             files = sum(len(source.files) for source in index.sources)
             self._reporter.say(f"data: {index.num_rows:,} rows in {index.num_units:,} units of {files:,} files")
             for source in index.sources:
@@ -339,19 +340,6 @@ def _first_rows(index: Index) -> Any:
         return reader.gather(refs).column
     finally:
         reader.close()
-
-
-def _judge_of(job: TPUJob, tokenizer: Tokenizer) -> Callable[[Any], list[tuple[int, str]]] | None:
-    """Return what makes a record bad beside its decoder, where bad ones are left out while the index is made."""
-    if isinstance(job.spec.data.on_bad_record, str):
-        return None
-    from tpuworker.tasks.task import task_for
-    from tpuworker.tokens.choose import make_engine
-    from tpuworker.tokens.verdict import reference_verdict
-
-    engine = make_engine(reference_verdict(tokenizer), job.spec.data.tokenizer, tokenizer)
-    task = task_for(job.spec.data, tokenizer, engine)
-    return lambda column: [(bad.row, bad.reason) for bad in task.encode(column).bad]
 
 
 def _load_backend(name: str) -> backends.Backend:
