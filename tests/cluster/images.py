@@ -24,6 +24,9 @@ _PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
 _SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
 _TREES = ("launcher", "worker", "manifests")
 _CERTIFICATES = Path("/etc/ssl/certs")
+_STORAGE_LIMIT_BYTES = 12 * 10**9
+# Three copies of the unpacked libraries at the worst moment: the stage, its layer, the archive.
+_FREE_BYTES = {"jax": 10 * 10**9, "torch-xla": 45 * 10**9}
 # A build that is interrupted leaves no process and no mount.
 _IN_A_MACHINE = (
     "setpriv", "--pdeathsig=KILL", "unshare", "--pid", "--fork", "--kill-child=SIGKILL", "--mount", "--mount-proc",
@@ -100,11 +103,22 @@ def _base() -> Path:
 
 
 def _build(backend: str, runtime: str, base: Path, place: Path) -> None:
-    # Storage of its own: neither the host's images nor its configuration play a part. It stays, so that a change of the
-    # sources builds one small layer and not the libraries again.
-    root = cache_dir() / "buildah" / "root"
+    # Storage of its own: neither the host's images nor its configuration play a part. Jax's stays, so that a change of
+    # the sources builds one small layer and not the libraries again; PyTorch's brings CUDA and is too large to keep.
+    kept = cache_dir() / "buildah"
+    if _bytes_of(kept) > _STORAGE_LIMIT_BYTES:
+        shutil.rmtree(kept)
+    free, wanted = shutil.disk_usage(cache_dir()).free, _FREE_BYTES[backend]
+    if free < wanted:
+        raise ClusterError(
+            f"an image for {backend} needs {wanted / 1e9:.0f} GB in {cache_dir()} while it is built, and "
+            f"{free / 1e9:.0f} are free; make room, or name a larger disk by XDG_CACHE_HOME"
+        )
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="building-") as scratch:
-        buildah = (*_IN_A_MACHINE, "buildah", f"--root={root}", f"--runroot={scratch}/run", "--storage-driver=overlay")
+        root = f"{kept if backend == 'jax' else scratch}/root"
+        # Large files in between go where the rest is, and go with it.
+        tool = (*_IN_A_MACHINE, "env", f"TMPDIR={scratch}", "buildah")
+        buildah = (*tool, f"--root={root}", f"--runroot={scratch}/run", "--storage-driver=overlay")
         name = name_of(backend, runtime)
         base_name = f"localhost/tpulaunch-test/{base.stem}"
         if subprocess.run([*buildah, "inspect", base_name], check=False, capture_output=True).returncode != 0:
@@ -118,6 +132,12 @@ def _build(backend: str, runtime: str, base: Path, place: Path) -> None:
         _run(*buildah, "bud", "--layers", "--isolation=chroot", "--network=host", *passed, str(PROJECT))
         _run(*buildah, "push", "--quiet", name, f"docker-archive:{scratch}/image.tar:{name}")
         Path(scratch, "image.tar").rename(place)
+
+
+def _bytes_of(directory: Path) -> int:
+    if not directory.exists():
+        return 0
+    return int(_run("du", "--summarize", "--bytes", str(directory)).split()[0])
 
 
 def _run(*command: str) -> str:
