@@ -5,11 +5,12 @@
 #
 # BASE_IMAGE   any image with Python 3.11 or newer, pip and venv
 # BACKEND      jax | torch-xla
-# RUNTIME      tpu | cpu: cpu leaves libtpu out (0.7 GB), for machines without a TPU
+# RUNTIME      tpu | cpu: cpu leaves libtpu out (0.7 GB) and opens the CPU wherever it runs
 # TORCH_INDEX  index of PyTorch's CPU wheels; without it torch brings several GB of CUDA libraries no TPU host uses
 #
 # It runs as user 1000 on a read-only root file system; only /tmp and /dev/shm need to be writable.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
+ARG RUNTIME=tpu
 
 # What the worker needs, in a file that changes with nothing else in pyproject.toml. What only the launcher imports stays
 # out. The `tpu` extra of a backend brings the one libtpu it was built against.
@@ -58,7 +59,7 @@ COPY manifests manifests
 RUN /opt/build/bin/uv pip install --quiet --compile-bytecode --no-deps --python /opt/tpuworker/bin/python \
       --target /opt/project .
 
-FROM ${BASE_IMAGE}
+FROM ${BASE_IMAGE} AS worker-tpu
 COPY --from=libraries /opt/tpuworker /opt/tpuworker
 COPY --from=project /opt/project /opt/project
 ENV PATH=/opt/project/bin:/opt/tpuworker/bin:/usr/local/bin:/usr/bin:/bin \
@@ -71,6 +72,12 @@ USER 1000:1000
 # No init in front: tpuworker is one. As process 1 it reaps, hands signals on to the whole process group, ends with the
 # worker's exit code, and writes the last words of a worker that was killed.
 ENTRYPOINT ["tpuworker"]
+
+# Without libtpu a pod that was given chips cannot open them: its variables would promise a TPU that no library serves.
+FROM worker-tpu AS worker-cpu
+ENV PJRT_DEVICE=CPU
+
+FROM worker-${RUNTIME}
 ARG BACKEND=jax
 ARG RUNTIME=tpu
 ARG VERSION=dev
