@@ -260,6 +260,6 @@ def test_bad_records_are_refused_while_measuring_or_take_no_place(tmp_path: Path
         measured(job, build_index(job), NumberPipeline(BATCH), Host(0, 1))
     job = pack_job(f"{tmp_path}/*.jsonl", "exact", remainder="mask", on_bad_record="mask")
     index = measured(job, build_index(job), NumberPipeline(BATCH), Host(0, 1))
-    assert index.sources[0].notes == ("1 documents without tokens take no place",)
+    assert index.sources[0].notes == (f"1 document without tokens takes no place: {tmp_path}/a.jsonl, row 6",)
     batches, _ = global_rows(job, build_index(job))
     assert set(documents_in(batches)) == {n + 1 for n in range(40) if n != 5}

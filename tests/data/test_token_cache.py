@@ -29,6 +29,7 @@ from tpuworker.data.indexing import build_index
 from tpuworker.data.loader import Loader
 from tpuworker.data.measuring import measured
 from tpuworker.data.tokenising import ram_bytes
+from tpuworker.errors import DataError
 from tpuworker.pipeline import Pipeline, make_pipeline
 from tpuworker.spec import TPUJob
 from tpuworker.tokens.engine import Encoded, Engine
@@ -186,3 +187,15 @@ def test_documents_that_the_cache_holds_are_mapped_and_take_no_ram(tmp_path: Pat
     found = [read_entry(np.memmap(path, np.uint8, mode="r")) for path in tmp_path.rglob("*.tokens")]
     assert sum(documents.num_documents for documents in found) == 150
     assert [ram_bytes(documents) for documents in found] == [0] * len(found)
+
+
+def test_records_that_one_run_puts_up_with_are_refused_by_the_next_that_does_not(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": text_of(number + 50)}) for number in range(23)]
+    (tmp_path / "rows.jsonl").write_text("\n".join([*lines, json.dumps({"text": None})]) + "\n")
+    for layout in LAYOUTS:
+        sources = [{"files": f"{tmp_path}/rows.jsonl"}]
+        tolerant = cached_job(tmp_path / "cache", layout, sources=sources)
+        assert run(tolerant)[0]
+        strict = cached_job(tmp_path / "cache", layout, sources=sources, on_bad_record="fail", remainder="drop")
+        with pytest.raises(DataError, match=r"rows\.jsonl, row 24: found null"):
+            run(strict)

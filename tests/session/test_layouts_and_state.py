@@ -64,6 +64,22 @@ def test_bad_records_are_told_with_file_and_row_and_counted(bench: Bench, tmp_pa
     assert bench.records("progress")[-1]["bad"] == {"null": 1}
 
 
+def test_records_that_take_no_place_in_packed_rows_are_told_with_file_and_row(bench: Bench, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for part in (0, 1):
+        texts = pq.read_table(tmp_path / f"part-{part}.parquet")["text"].to_pylist()
+        texts[4 + 30 * part] = None
+        pq.write_table(pa.table({"text": texts}), tmp_path / f"part-{part}.parquet", row_group_size=20)
+    data = {"on_bad_record": "mask", "layout": "pack", "packing": {"form": "exact"}, "cache": str(tmp_path / "cache")}
+    for _ in range(2):  # measured, then found in the cache
+        bench.open(data=data)
+        told = [record["message"] for record in bench.records() if "take no place" in record["message"]]
+        (named,) = {message.partition(": 2 documents without tokens take no place: ")[2] for message in told}
+        assert named == f"{tmp_path}/part-0.parquet, row 5; {tmp_path}/part-1.parquet, row 35"
+
+
 @pytest.mark.skipif(find_spec("orbax") is None, reason="orbax-checkpoint is not installed")
 def test_orbax_keeps_the_datas_state_beside_the_weights(bench: Bench, tmp_path: Path) -> None:
     import orbax.checkpoint as ocp

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tpuworker.data.batches import Host, bad_rows, refusal
 from tpuworker.data.counters import Counters
-from tpuworker.data.index import Index
-from tpuworker.data.rows import GatheredRows, UnitReader
+from tpuworker.data.index import Index, SourceIndex
+from tpuworker.data.rows import GatheredRows, UnitReader, place_of
 from tpuworker.data.sequence import RowRefs
 from tpuworker.data.tokenising import make_tokenising
 from tpuworker.data.workers import Workers
@@ -31,6 +31,8 @@ Exchange = Callable[[str, bytes], list[bytes]]
 Together = Callable[[str, Callable[[], Any]], Any]
 _THREADS = 2
 _AHEAD = 4
+#: Documents without tokens that are named one by one.
+_SHOWN = 10
 
 
 def measured(
@@ -78,13 +80,27 @@ def measured(
             place.write(known)
     flat = np.frombuffer(zlib.decompress(known), dtype=np.int32)
     lengths = tuple(np.split(flat, np.cumsum([source.num_rows for source in index.sources])[:-1]))
-    empty = [int((each == 0).sum()) for each in lengths]
     sources = tuple(
-        replace(source, notes=(*source.notes, f"{count:,} documents without tokens take no place")) if count else source
-        for source, count in zip(index.sources, empty, strict=True)
+        replace(source, notes=(*source.notes, *_empty_ones(source, np.flatnonzero(each == 0))))
+        for source, each in zip(index.sources, lengths, strict=True)
     )
     rows = [count_rows(each.astype(np.int64), spec.max_length, overflow=spec.packing.overflow) for each in lengths]
     return replace(index, sources=sources, lengths=lengths, window_rows=tuple(rows))
+
+
+def _empty_ones(source: SourceIndex, ordinals: npt.NDArray[Any]) -> list[str]:
+    """Return the note that says which documents have no token: no batch will hold them, so none will tell of them."""
+    if not len(ordinals):
+        return []
+    ends = np.cumsum(source.unit_rows)
+    units = np.searchsorted(ends, ordinals[:_SHOWN], side="right")
+    rows = ordinals[:_SHOWN] - (ends - source.unit_rows)[units]
+    places = [str(place_of(source, int(unit), int(row))) for unit, row in zip(units, rows, strict=True)]
+    more = [] if len(ordinals) <= _SHOWN else [f"and {len(ordinals) - _SHOWN:,} more"]
+    what = (
+        "1 document without tokens takes" if len(ordinals) == 1 else f"{len(ordinals):,} documents without tokens take"
+    )
+    return [f"{what} no place: {'; '.join([*places, *more])}"]
 
 
 def _units(index: Index, rank: int, num_hosts: int) -> list[tuple[int, int]]:
@@ -155,7 +171,9 @@ class _Kept:
         if job.spec.data.cache is None:
             return None
         decides = {name: value for name, value in pipeline.fingerprint.items() if name != "layout"}
-        name = hashlib.sha256(json.dumps([decides, index.fingerprints], sort_keys=True).encode()).hexdigest()[:32]
+        # Counts of a run that put up with bad records must not spare another one from refusing them.
+        known = [decides, index.fingerprints, job.spec.data.on_bad_record == "fail"]
+        name = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:32]
         return cls(f"{job.spec.data.cache.rstrip('/')}/token-counts-{name}", storage)
 
     def read(self) -> bytes:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tpuworker.data.counters import Counters
-from tpuworker.data.index import Index
+from tpuworker.data.index import Index, SourceIndex
 from tpuworker.data.sequence import FILLER, RowRefs
 from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
@@ -178,11 +178,7 @@ class UnitReader:
 
     def place(self, refs: RowRefs, number: int) -> Place:
         """Return where row ``number`` of some refs lies."""
-        source = self._index.sources[refs.sources[number]]
-        unit, row = int(refs.units[number]), int(refs.rows[number])
-        kept = source.kept_rows(unit)
-        raw = row if kept is None else int(kept[row])
-        return Place(redact(source.files[source.unit_files[unit]].url), source.first_row_in_file(unit) + raw)
+        return place_of(self._index.sources[refs.sources[number]], int(refs.units[number]), int(refs.rows[number]))
 
     def close(self) -> None:
         """Stop decoding; what is being decoded ends by itself."""
@@ -278,6 +274,13 @@ class UnitReader:
             with self._lock:
                 if oldest in self._units:
                     self._units[oldest] = mapped
+
+
+def place_of(source: SourceIndex, unit: int, row: int) -> Place:
+    """Return where a delivered row of a unit lies."""
+    kept = source.kept_rows(unit)
+    raw = row if kept is None else int(kept[row])
+    return Place(redact(source.files[source.unit_files[unit]].url), source.first_row_in_file(unit) + raw)
 
 
 def _scratch_name(key: UnitKey) -> str:

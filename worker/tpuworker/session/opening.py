@@ -150,14 +150,19 @@ class Opening:
         index, tokenizer, start = self._shared(backend)
         together(backend, identity, "plan", lambda: make_data_plan(job, index, start))
         pipeline, engine = self._tokens(backend, index, tokenizer)
+        listed = index
         index = measured(
             job,
-            index,
+            listed,
             pipeline,
             identity,
             exchange=backend.exchange,
             together=lambda what, action: together(backend, identity, what, action),
         )
+        if identity.host_rank == 0:
+            for source, before in zip(index.sources, listed.sources, strict=True):
+                for note in source.notes[len(before.notes) :]:
+                    self._reporter.say(f"{source.name}: {note}", "WARNING")
 
         def make_loader(cursor: Cursor | None, accept_changed_data: bool = setting.accept_changed_data) -> Loader:
             from tpuworker.data.loader import Loader
