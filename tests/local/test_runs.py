@@ -121,7 +121,10 @@ def test_hosts_stop_together_on_one_hosts_sigterm_and_another_number_of_hosts_go
         2, "if rank == 1 and session.step == 5: os.kill(os.getpid(), signal.SIGTERM)", **sections
     )
     assert code == 42
-    assert len({record["step"] for record in records(out, "end")}) == 1
+    ends = {record["host"]: record for record in records(out, "end")}
+    assert len({record["step"] for record in ends.values()}) == 1
+    assert ends["1/0"]["message"].endswith(", as asked (SIGTERM)")
+    assert ends["0/0"]["message"].endswith(", as another host was asked (SIGTERM)")
     first = machine.rows(2)
     code, out, _ = machine.run(1, **sections)
     assert code == 0

@@ -41,6 +41,12 @@ class StopRequest:
         """Ask to stop after the step under way."""
         self._event.set()
 
+    def wait(self, seconds: float) -> None:
+        """Return once somebody has asked, at the latest after so many seconds; main thread only."""
+        deadline = time.monotonic() + seconds
+        while not self and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)  # not Event.wait: the handler, on this thread, would wait for its lock
+
     def listen(self) -> None:
         """Take SIGTERM for this request; main thread only."""
         signal.signal(signal.SIGTERM, self._note)

@@ -83,6 +83,8 @@ class JaxBackend:
                 coordinator_bind_address=address if is_loopback else None,
                 initialization_timeout=rendezvous.START_TIMEOUT_SECONDS,
                 heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+                # All is said above; in a pod the detection only warns that it lacks a library.
+                cluster_detection_method="deactivate",
             )
         except RuntimeError as error:
             if failures.is_peer_failure(error):

@@ -25,6 +25,11 @@ from tpuworker.spec import wire
 if TYPE_CHECKING:
     from tpuworker.preflight import Verdict
 
+#: A host that stopped for another's sake leaves the first word to it. Its pod says that it was evicted, which costs no
+#: restart; a peer that ended before it would be taken for the cause, and counted. Whoever restarts the job ends the
+#: peers, seconds later; past this time nobody does.
+_FOLLOW_SECONDS = 60.0
+
 
 class Run:
     """One run of a worker: what it says at the end, and the code it ends with.
@@ -61,9 +66,14 @@ class Run:
         session = self.opening.session
         assert session is not None
         if session.should_stop and session.step < session.num_steps:
+            who = "asked" if self.stop else "another host was asked"
             session.save_cursor()
+            session.close()
+            session.backend.wait()
+            session.backend.stop()  # together: the first host to end must not look like a lost peer to the others
+            self.stop.wait(_FOLLOW_SECONDS)
             return self.fail(
-                RetryError(f"stopped after step {session.step} of {session.num_steps}, as asked (SIGTERM)")
+                RetryError(f"stopped after step {session.step} of {session.num_steps}, as {who} (SIGTERM)")
             )
         session.close()
         session.backend.wait()
