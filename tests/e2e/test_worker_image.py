@@ -197,3 +197,21 @@ def test_an_evicted_host_stops_all_at_one_step_and_the_restart_goes_on_with_no_r
     assert sorted([*first, *second]) == list(range(1, STEPS + 1))
     assert (workspace.directory / f"checkpoints/cursor-{max(first):010d}.json").is_file()
     assert {len(rows) for rows in (first | second).values()} == {16}
+
+
+def test_a_slice_with_other_code_is_refused_before_a_step_and_named_and_the_job_ends_at_once(
+    workspace: Workspace,
+) -> None:
+    for slice_index in (0, 1):
+        (workspace.directory / f"own_{slice_index}.py").write_text(f"x = {slice_index}\n")
+    (workspace.directory / "trainer.py").write_text(
+        "import importlib, os\nimportlib.import_module('own_' + os.environ['TPULAUNCH_SLICE_INDEX'])\n"
+        "def main(session): raise AssertionError('trained')\n"
+    )
+    printed = workspace.submits("--wait", f"--timeout={PATIENCE_SECONDS:.0f}s", train={"entrypoint": "trainer.main"})
+    assert printed.code == 125, printed
+    found = workspace.state()
+    assert (found["phase"], found["restarts"]) == ("Failed", 0)
+    assert 3 in {host["exit_code"] for host in found["hosts"]}
+    assert "your code" in found["cause"]["cause"], found["cause"]
+    assert "on host 1/0" in found["cause"]["cause"], found["cause"]
