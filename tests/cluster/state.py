@@ -131,7 +131,9 @@ def remove(directory: Path) -> None:
         end(state.machine.init_pid, state.machine.start_ticks)
         _remove_interface(state.network.interface)
     cgroups.remove(directory.name)
-    shutil.rmtree(directory)
+    while directory.exists():
+        with contextlib.suppress(FileNotFoundError):  # another session may sweep the same directory meanwhile
+            shutil.rmtree(directory)
 
 
 def leftovers(directory: Path, state: State) -> list[str]:
