@@ -148,16 +148,16 @@ def _look(batches: list[HostBatch]) -> _Seen:
 def _run(proof: Proof, batches: list[HostBatch], labels: list[str]) -> tuple[int, list[Fault]]:
     """Run the probe on every batch and return the most compilations of any host, and what went wrong in transfers."""
     backend = proof.backend
-    before = backend.num_compiles()
+    num_compiles = 0
     fault = ""
     for number, batch in enumerate(batches):
         on_devices = backend.put(batch.arrays)
+        before = backend.num_compiles()
         backend.probe(on_devices)
+        num_compiles += backend.num_compiles() - before  # reading back, below, may compile a program that gathers
         if number == 0:
             fault = _transfer_fault(batch.arrays, backend.local_rows(on_devices))
-    told = [
-        json.loads(t) for t in backend.exchange("ran", json.dumps([backend.num_compiles() - before, fault]).encode())
-    ]
+    told = [json.loads(t) for t in backend.exchange("ran", json.dumps([num_compiles, fault]).encode())]
     faults = [
         Fault(f"host {label}", found, "on the devices what was put there", "the runtime or a device is broken")
         for label, (_, found) in zip(labels, told, strict=True)
