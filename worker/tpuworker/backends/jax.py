@@ -206,14 +206,18 @@ class JaxBackend:
             jax.device_put(np.int32(0), device).block_until_ready()
 
     def stop(self) -> None:
-        """Leave jax.distributed; every host must do so."""
+        """Leave jax.distributed; every host must do so. A second call does nothing."""
         import jax
 
+        if self._is_stopped:
+            return
+        self._is_stopped = True
         jax.monitoring.unregister_event_duration_listener(self._note_event)
         if self._num_hosts > 1:
             jax.distributed.shutdown()
 
     _events = 0
+    _is_stopped = False
 
     def _note_event(self, event: str, _seconds: float, **details: str | int) -> None:
         if event == _COMPILE_EVENT:

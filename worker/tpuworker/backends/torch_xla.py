@@ -241,11 +241,12 @@ class TorchXlaBackend:
         xm.wait_device_ops()
 
     def stop(self) -> None:
-        """Leave the process group."""
+        """Leave the process group. A second call does nothing."""
         if self._num_hosts > 1:
             import torch.distributed as dist
 
-            dist.destroy_process_group()
+            if dist.is_initialized():
+                dist.destroy_process_group()
 
 
 def world_and_ordinal(runtime: ModuleType, xla_model: ModuleType) -> tuple[int, int]:
