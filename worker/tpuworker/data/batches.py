@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from tpuworker.data.counters import Counters
 from tpuworker.data.cursor import Cursor
+from tpuworker.data.index import Index
 from tpuworker.data.plan import DataPlan
 from tpuworker.data.rows import GatheredRows, Place, UnitReader
 from tpuworker.data.sequence import FILLER, RowRefs, Sequence
 from tpuworker.data.tokenising import Tokenising, touched
 from tpuworker.errors import DataError, Fault, ShapeError
-from tpuworker.spec.job import TPUJob
+from tpuworker.spec.data import DataSpec
 
 Arrays = dict[str, npt.NDArray[np.int32]]
 _FAULTS_SHOWN = 20
@@ -128,13 +129,13 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class RowMaking:
-    """Batches of a layout with one record a row: every step follows from its number.
+class Work:
+    """What the making of batches has at hand, whatever the layout.
 
     Attributes:
-        job: The job.
+        data: The data section of the spec.
         plan: Its numbers.
-        sequence: The order.
+        index: Its index; with token counts where documents are packed exactly.
         lanes: Lanes of this host.
         reader: Where rows come from.
         pipeline: Records to arrays.
@@ -143,15 +144,45 @@ class RowMaking:
         start: Where to begin.
     """
 
-    job: TPUJob
+    data: DataSpec
     plan: DataPlan
-    sequence: Sequence
+    index: Index
     lanes: range
     reader: UnitReader
-    pipeline: Pipeline
+    pipeline: Any
     tokenising: Tokenising
     counters: Counters
     start: Cursor
+
+    def refuse(self, bad: Iterable[BadRow]) -> None:
+        """Raise DataError for bad records where the spec says that they end the job."""
+        rows = tuple(bad)
+        if rows and self.data.on_bad_record == "fail":
+            raise refusal(rows)
+
+
+def made_of(batches: Iterable[HostBatch]) -> Made:
+    """Return batches as far as they could be made, with the error that ended them: it must not lose those before it."""
+    found: list[HostBatch] = []
+    try:
+        for batch in batches:
+            found.append(batch)  # noqa: PERF402 (list() would lose them)
+    except Exception as error:
+        return Made(tuple(found), error)
+    return Made(tuple(found))
+
+
+class RowMaking:
+    """Batches of a layout with one record a row: every step follows from its number.
+
+    Args:
+        work: What is at hand.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.counters = work.counters
+        self._work, self._plan = work, work.plan
+        self._sequence = Sequence(work.plan, work.index)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the rows of consecutive steps.
@@ -159,20 +190,20 @@ class RowMaking:
         The first piece is one step, so that the first batch waits for nothing else; the others are as many steps as
         one call of the pipeline likes. The units of the next piece are decoded while this one is used.
         """
-        coming = self._refs(self.start.step, 1)
+        coming = self._refs(self._work.start.step, 1)
         while coming is not None:
             step, refs = coming
-            coming = self._refs(step + len(refs.sources) // self.plan.rows_per_host, self._steps_per_piece)
+            coming = self._refs(step + len(refs.sources) // self._plan.rows_per_host, self._steps_per_piece)
             wanted = [*touched(refs), *refs.open_units, *(coming[1].open_units if coming else ())]
-            yield Piece(step, self.tokenising.fetch(refs, wanted))
+            yield Piece(step, self._work.tokenising.fetch(refs, wanted))
 
     def _refs(self, step: int, num_steps: int) -> tuple[int, RowRefs] | None:
-        num_steps = min(num_steps, self.plan.num_steps - step)
-        return (step, self.sequence.rows(step, num_steps, self.lanes)) if num_steps > 0 else None
+        num_steps = min(num_steps, self._plan.num_steps - step)
+        return (step, self._sequence.rows(step, num_steps, self._work.lanes)) if num_steps > 0 else None
 
     @property
     def _steps_per_piece(self) -> int:
-        return max(1, getattr(self.pipeline, "records_per_call", 0) // self.plan.rows_per_host)
+        return max(1, getattr(self._work.pipeline, "records_per_call", 0) // self._plan.rows_per_host)
 
     def assemble(self, made: Made) -> Made:
         """Return what the consumer gets, called in order: here it is made already."""
@@ -180,29 +211,22 @@ class RowMaking:
 
     def make(self, piece: Piece) -> Made:
         """Return the batches of a piece; an error comes with the batches before it."""
-        batches: list[HostBatch] = []
-        try:
-            for batch in self._batches(piece):
-                batches.append(batch)  # noqa: PERF402 (an error must not lose the batches before it)
-        except Exception as error:
-            return Made(tuple(batches), error)
-        return Made(tuple(batches))
+        return made_of(self._batches(piece))
 
     def _batches(self, piece: Piece) -> Iterator[HostBatch]:
-        gathered, rows = piece.gathered, self.plan.rows_per_host
-        documents = self.tokenising.documents(gathered)
-        bad = bad_rows(self.reader, gathered, documents)
+        gathered, rows = piece.gathered, self._plan.rows_per_host
+        documents = self._work.tokenising.documents(gathered)
+        bad = bad_rows(self._work.reader, gathered, documents)
         for number in range(len(gathered.refs.sources) // rows):
             begin, end = number * rows, (number + 1) * rows
             bad_here = tuple(row for place, row in bad if begin <= place < end)
-            if bad_here and self.job.spec.data.on_bad_record == "fail":
-                raise refusal(bad_here)
+            self._work.refuse(bad_here)
             arrays, account = self._arrays(gathered, documents, begin, end)
             step = piece.first_step + number
             yield HostBatch(
-                arrays=checked(arrays, self.plan),
+                arrays=checked(arrays, self._plan),
                 step=step,
-                cursor=self.start.after(step + 1),
+                cursor=self._work.start.after(step + 1),
                 rows=int(np.count_nonzero(gathered.refs.sources[begin:end] != FILLER)),
                 account=account,
                 bad=bad_here,
@@ -211,10 +235,10 @@ class RowMaking:
     def _arrays(self, gathered: GatheredRows, documents: Any | None, begin: int, end: int) -> tuple[Arrays, Any]:
         if documents is None:
             with self.counters.busy("tokenise"):
-                arrays, account = self.pipeline.batch(gathered.column.slice(begin, end - begin)), None
+                arrays, account = self._work.pipeline.batch(gathered.column.slice(begin, end - begin)), None
         else:
             with self.counters.busy("pack"):
-                made = self.pipeline.rows(documents.select(begin, end))  # type: ignore[attr-defined]
+                made = self._work.pipeline.rows(documents.select(begin, end))
             arrays, account = made.arrays, made.account
         self.counters.add("pack", rows=end - begin, num_bytes=sum(array.nbytes for array in arrays.values()))
         return arrays, account

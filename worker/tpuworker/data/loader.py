@@ -10,16 +10,15 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, Self
+from typing import Self
 
-from tpuworker.data.batches import Host, HostBatch, Made, Making, Pipeline, RowMaking
+from tpuworker.data.batches import Host, HostBatch, Made, Making, Pipeline, RowMaking, Work
 from tpuworker.data.counters import Counters, LoaderStats
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.index import Index
 from tpuworker.data.packing import PackedMaking
 from tpuworker.data.plan import DataPlan, make_data_plan
 from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, UnitReader
-from tpuworker.data.sequence import Sequence
 from tpuworker.data.streaming import StreamMaking
 from tpuworker.data.tokenising import make_tokenising
 from tpuworker.data.workers import Workers
@@ -91,17 +90,19 @@ class Loader:
         storage = storage or Storage()
         reader = UnitReader(index, storage, self.counters, budget_bytes=budget_bytes, formats=formats)
         making = _making(
-            job=job,
-            plan=self.plan,
-            index=index,
-            lanes=self.plan.lanes_of(identity.host_rank),
-            reader=reader,
-            pipeline=pipeline,
-            tokenising=make_tokenising(
-                pipeline, reader, index, self.counters, storage=storage, budget_bytes=budget_bytes
-            ),
-            counters=self.counters,
-            start=now,
+            Work(
+                data=job.spec.data,
+                plan=self.plan,
+                index=index,
+                lanes=self.plan.lanes_of(identity.host_rank),
+                reader=reader,
+                pipeline=pipeline,
+                tokenising=make_tokenising(
+                    pipeline, reader, index, self.counters, storage=storage, budget_bytes=budget_bytes
+                ),
+                counters=self.counters,
+                start=now,
+            )
         )
         self._assemble = making.assemble
         threads_ahead = _Ahead(making, reader, Workers(threads, "tokenise"), depth)
@@ -192,16 +193,16 @@ class Loader:
         self.close()
 
 
-def _making(*, plan: DataPlan, index: Index, **parts: Any) -> Making:
+def _making(work: Work) -> Making:
     """Return how batches of the plan's layout are made."""
-    if plan.packing == "none":
-        return RowMaking(plan=plan, sequence=Sequence(plan, index), **parts)
-    if plan.packing == "stream":
-        return StreamMaking(plan=plan, index=index, **parts)
-    if plan.is_estimate:
+    if work.plan.packing == "none":
+        return RowMaking(work)
+    if work.plan.packing == "stream":
+        return StreamMaking(work)
+    if work.plan.is_estimate:
         hint = "call tpuworker.data.measuring.measured(...) and give the loader the index it returns"
         raise DataError([Fault("index", "no token counts", "those that exact packing needs", hint)])
-    return PackedMaking(plan=plan, index=index, **parts)
+    return PackedMaking(work)
 
 
 class _Ahead:

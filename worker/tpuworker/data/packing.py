@@ -10,17 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpuworker.data.batches import HostBatch, Made, bad_rows, checked, refusal
-from tpuworker.data.counters import Counters
-from tpuworker.data.cursor import Cursor
-from tpuworker.data.index import Index
-from tpuworker.data.plan import DataPlan
-from tpuworker.data.rows import GatheredRows, UnitReader
+from tpuworker.data.batches import HostBatch, Made, Work, bad_rows, checked, made_of
+from tpuworker.data.rows import GatheredRows
 from tpuworker.data.sequence import FILLER, RowRefs, Sequence
-from tpuworker.data.tokenising import Tokenising, touched
+from tpuworker.data.tokenising import touched
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import WINDOW_DOCUMENTS, Pieces
-from tpuworker.spec.job import TPUJob
 
 Int64s = npt.NDArray[np.int64]
 _WINDOWS_KEPT = 1024
@@ -51,59 +46,37 @@ class PackedMaking:
     """The making of one host's exactly packed batches, without any thread.
 
     Args:
-        job: The job.
-        plan: Its numbers.
-        index: The index with token counts.
-        lanes: Lanes of this host.
-        reader: Where documents come from.
-        pipeline: Has ``encode``, ``plan`` and ``packed``.
-        tokenising: Rows to documents.
-        counters: Where work is counted.
-        start: Where to begin.
+        work: What is at hand; its pipeline has ``encode``, ``plan`` and ``packed``.
     """
 
-    def __init__(
-        self,
-        *,
-        job: TPUJob,
-        plan: DataPlan,
-        index: Index,
-        lanes: range,
-        reader: UnitReader,
-        pipeline: Any,
-        tokenising: Tokenising,
-        counters: Counters,
-        start: Cursor,
-    ) -> None:
-        self.counters = counters
-        self._job, self._plan, self._index, self._lanes = job, plan, index, lanes
-        self._sequence = Sequence(plan, index)
-        self._reader, self._pipeline, self._start = reader, pipeline, start
-        self._tokenising = tokenising
-        self._unit_ends = [np.cumsum(source.unit_rows) for source in index.sources]
+    def __init__(self, work: Work) -> None:
+        self.counters = work.counters
+        self._work, self._plan, self._index = work, work.plan, work.index
+        self._sequence = Sequence(work.plan, work.index)
+        self._unit_ends = [np.cumsum(source.unit_rows) for source in work.index.sources]
         # A unit of the order is a window that holds a row; the others were left out when rows were counted.
-        self._window_of = [np.flatnonzero(rows) for rows in index.window_rows]
+        self._window_of = [np.flatnonzero(rows) for rows in work.index.window_rows]
         self._window_pieces = lru_cache(maxsize=_WINDOWS_KEPT)(self._plan_window)
 
     def pieces(self) -> Iterator[PackedPiece]:
         """Yield the packed rows of consecutive steps; the first piece is one step."""
-        step, length = self._start.step, 1
+        step, length = self._work.start.step, 1
         while step < self._plan.num_steps:
             length = min(length, self._plan.num_steps - step)
-            refs = self._sequence.rows(step, length, self._lanes)
+            refs = self._sequence.rows(step, length, self._work.lanes)
             yield self._piece(step, length, refs)
             step, length = step + length, self._steps_per_piece
 
     @property
     def _steps_per_piece(self) -> int:
         # Half of what one call likes: a row holds more than one document as a rule.
-        records: int = self._pipeline.records_per_call
+        records: int = self._work.pipeline.records_per_call
         return max(1, records // (2 * self._plan.rows_per_host))
 
     def _plan_window(self, source: int, window: int) -> Pieces:
         first = window * WINDOW_DOCUMENTS
         lengths = self._index.lengths[source][first : first + WINDOW_DOCUMENTS]
-        planned: Pieces = self._pipeline.plan(lengths.astype(np.int64))
+        planned: Pieces = self._work.pipeline.plan(lengths.astype(np.int64))
         return planned
 
     def _piece(self, step: int, num_steps: int, refs: RowRefs) -> PackedPiece:
@@ -144,7 +117,7 @@ class PackedMaking:
         measured = np.array(
             [self._index.lengths[source][ordinal] for source, ordinal in documents.T.tolist()], dtype=np.int64
         )
-        gathered = self._tokenising.fetch(found, [*touched(found), *found.open_units])
+        gathered = self._work.tokenising.fetch(found, [*touched(found), *found.open_units])
         return PackedPiece(step, num_steps, gathered, pieces, measured, refs.sources != FILLER)
 
     def _documents(self, sources: Int64s, ordinals: Int64s, refs: RowRefs) -> RowRefs:
@@ -168,31 +141,24 @@ class PackedMaking:
 
     def make(self, piece: PackedPiece) -> Made:
         """Return the batches of a piece; an error comes with the batches before it."""
-        batches: list[HostBatch] = []
-        try:
-            for batch in self._batches(piece):
-                batches.append(batch)  # noqa: PERF402 (an error must not lose the batches before it)
-        except Exception as error:
-            return Made(tuple(batches), error)
-        return Made(tuple(batches))
+        return made_of(self._batches(piece))
 
     def _batches(self, piece: PackedPiece) -> Iterator[HostBatch]:
-        documents = self._tokenising.documents(piece.gathered)
+        documents = self._work.tokenising.documents(piece.gathered)
         self._refuse_change(piece, documents)
-        bad = bad_rows(self._reader, piece.gathered, documents)
-        if bad and self._job.spec.data.on_bad_record == "fail":
-            raise refusal(tuple(row for _, row in bad))
+        bad = bad_rows(self._work.reader, piece.gathered, documents)
+        self._work.refuse(row for _, row in bad)
         rows = self._plan.rows_per_host
         for number in range(piece.num_steps):
             begin, end = number * rows, (number + 1) * rows
             with self.counters.busy("pack"):
-                made = self._pipeline.packed(documents, piece.pieces.select(begin, end))
+                made = self._work.pipeline.packed(documents, piece.pieces.select(begin, end))
             self.counters.add("pack", rows=rows, num_bytes=sum(array.nbytes for array in made.arrays.values()))
             step = piece.first_step + number
             yield HostBatch(
                 arrays=checked(made.arrays, self._plan),
                 step=step,
-                cursor=self._start.after(step + 1),
+                cursor=self._work.start.after(step + 1),
                 rows=int(np.count_nonzero(piece.filled[begin:end])),
                 account=made.account,
                 bad=tuple(row for _, row in bad) if number == 0 else (),
@@ -201,7 +167,7 @@ class PackedMaking:
     def _refuse_change(self, piece: PackedPiece, documents: Any) -> None:
         changed = np.flatnonzero(documents.lengths != piece.lengths)
         if len(changed):
-            place = self._reader.place(piece.gathered.refs, int(changed[0]))
+            place = self._work.reader.place(piece.gathered.refs, int(changed[0]))
             found = f"a document of {int(documents.lengths[changed[0]])} tokens"
             wanted = f"{int(piece.lengths[changed[0]])} as when it was measured"
             raise DataError([Fault(str(place), found, wanted, "the file changed: start the job anew")])

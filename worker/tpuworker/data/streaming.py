@@ -14,17 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpuworker.data.batches import BadRow, HostBatch, Made, bad_rows, checked, refusal
-from tpuworker.data.counters import Counters
+from tpuworker.data.batches import BadRow, HostBatch, Made, Work, bad_rows, checked, made_of
 from tpuworker.data.cursor import Cursor
-from tpuworker.data.index import Index
-from tpuworker.data.plan import DataPlan
-from tpuworker.data.rows import GatheredRows, UnitReader
+from tpuworker.data.rows import GatheredRows
 from tpuworker.data.sequence import Sequence
-from tpuworker.data.tokenising import Tokenising, touched
+from tpuworker.data.tokenising import touched
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import Pieces, pack_stream, pack_window
-from tpuworker.spec.job import TPUJob
 from tpuworker.tokens.documents import Documents, gather_documents
 
 Int64s = npt.NDArray[np.int64]
@@ -104,42 +100,20 @@ class StreamMaking:
     """The making of one host's batches of packed streams.
 
     Args:
-        job: The job.
-        plan: Its numbers.
-        index: Its index.
-        lanes: Lanes of this host.
-        reader: Where documents come from.
-        pipeline: Has ``encode`` and ``packed``.
-        tokenising: Rows to documents.
-        counters: Where work is counted.
-        start: Where to begin.
+        work: What is at hand; its pipeline has ``encode`` and ``packed``.
 
     Raises:
-        DataError: ``start`` does not know the lanes of this host.
+        DataError: ``work.start`` does not know the lanes of this host.
     """
 
-    def __init__(
-        self,
-        *,
-        job: TPUJob,
-        plan: DataPlan,
-        index: Index,
-        lanes: range,
-        reader: UnitReader,
-        pipeline: Any,
-        tokenising: Tokenising,
-        counters: Counters,
-        start: Cursor,
-    ) -> None:
-        self.counters = counters
-        self._job, self._plan, self._lanes = job, plan, lanes
-        self._sequence = Sequence(plan, index)
-        self._reader, self._pipeline, self._start = reader, pipeline, start
-        self._tokenising = tokenising
-        self._splits = job.spec.data.packing.overflow == "split"
-        places = _places(start, lanes)
+    def __init__(self, work: Work) -> None:
+        self.counters = work.counters
+        self._work, self._plan, lanes = work, work.plan, work.lanes
+        self._sequence = Sequence(work.plan, work.index)
+        self._splits = work.data.packing.overflow == "split"
+        places = _places(work.start, lanes)
         self._packers = [_Lane(*place) for place in places]
-        self._step = start.step
+        self._step = work.start.step
         self._bad: list[BadRow] = []
         # Shared with the reading thread: what was asked for, and what is known of it.
         self._lock = threading.Lock()
@@ -148,7 +122,7 @@ class StreamMaking:
         self._known_documents = np.zeros(len(lanes), dtype=np.int64)
         self._known_tokens = np.zeros(len(lanes), dtype=np.int64)
         self._short = np.zeros(len(lanes), dtype=np.bool_)
-        self._guess = max(1.0, index.mean_row_bytes / _BYTES_PER_TOKEN)
+        self._guess = max(1.0, work.index.mean_row_bytes / _BYTES_PER_TOKEN)
 
     @property
     def _slots(self) -> int:
@@ -159,13 +133,13 @@ class StreamMaking:
         tokens_per_step = self._slots * self._plan.max_length
         target, steps = float(sum(lane.offset for lane in self._packers) if self._splits else 0), 1.0
         while (counts := self._wanted(target := target + steps * tokens_per_step)) is not None:
-            lanes = np.repeat(np.arange(len(self._lanes)), counts)
+            lanes = np.repeat(np.arange(len(self._work.lanes)), counts)
             inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            refs = self._sequence.documents(lanes + self._lanes.start, self._next[lanes] + inside)
+            refs = self._sequence.documents(lanes + self._work.lanes.start, self._next[lanes] + inside)
             self._next += counts
-            fetched = self._tokenising.fetch(refs, [*touched(refs), *refs.open_units])
+            fetched = self._work.tokenising.fetch(refs, [*touched(refs), *refs.open_units])
             yield StreamPiece(fetched, tuple(range(len(counts))), tuple(counts.tolist()))
-            steps = max(1.0, self._pipeline.records_per_call / max(1.0, float(counts.sum()) / steps))
+            steps = max(1.0, self._work.pipeline.records_per_call / max(1.0, float(counts.sum()) / steps))
 
     def _wanted(self, target: float) -> Int64s | None:
         """Return documents to ask for in each lane, int64 [lanes]; None once all steps were made.
@@ -182,7 +156,7 @@ class StreamMaking:
             under_way = self._asked - self._known_documents
             reserve = 0 if self._splits else _WINDOW * means
             short = np.maximum(0, target + reserve - known - under_way * means)
-            most = max(1, _MOST_DOCUMENTS_A_CALL // len(self._lanes))
+            most = max(1, _MOST_DOCUMENTS_A_CALL // len(self._work.lanes))
             counts = np.minimum(most, np.ceil(short / np.maximum(1.0, means))).astype(np.int64)
             counts = np.where(self._short & (under_way == 0), np.maximum(counts, _DOCUMENTS_FOR_SHORT), counts)
             if not counts.any():
@@ -198,10 +172,9 @@ class StreamMaking:
             return Made(error=error)
 
     def _documents(self, piece: StreamPiece) -> _Encoded:
-        documents = self._tokenising.documents(piece.gathered)
-        bad = bad_rows(self._reader, piece.gathered, documents)
-        if bad and self._job.spec.data.on_bad_record == "fail":
-            raise refusal(tuple(row for _, row in bad))
+        documents = self._work.tokenising.documents(piece.gathered)
+        bad = bad_rows(self._work.reader, piece.gathered, documents)
+        self._work.refuse(row for _, row in bad)
         return _Encoded(documents, piece, tuple(bad))
 
     def assemble(self, made: Made) -> Made:
@@ -219,16 +192,14 @@ class StreamMaking:
                 self._known_tokens[lane] += int(self._useful(lengths[places]).sum())
                 first += count
         self._bad += [row for _, row in held.bad]
-        batches = []
-        try:
-            while self._step < self._plan.num_steps and (batch := self._batch()) is not None:
-                batches.append(batch)
-        except Exception as error:
-            return Made(tuple(batches), error)
-        return Made(tuple(batches))
+        return made_of(self._batches())
 
     def _useful(self, lengths: Int64s) -> Int64s:
         return lengths if self._splits else np.minimum(lengths, self._plan.max_length)
+
+    def _batches(self) -> Iterator[HostBatch]:
+        while self._step < self._plan.num_steps and (batch := self._batch()) is not None:
+            yield batch
 
     def _batch(self) -> HostBatch | None:
         rows = [self._stream_rows(lane) if self._splits else self._window_rows(lane) for lane in self._packers]
@@ -244,7 +215,8 @@ class StreamMaking:
                 lane.drop(each.used)
                 lane.offset = each.offset
         states = {
-            str(number): [lane.document, lane.offset] for number, lane in zip(self._lanes, self._packers, strict=True)
+            str(number): [lane.document, lane.offset]
+            for number, lane in zip(self._work.lanes, self._packers, strict=True)
         }
         bad, self._bad = tuple(self._bad), []
         self.counters.add(
@@ -253,7 +225,7 @@ class StreamMaking:
         return HostBatch(
             arrays=checked(made.arrays, self._plan),
             step=self._step - 1,
-            cursor=self._start.after(self._step, states),
+            cursor=self._work.start.after(self._step, states),
             rows=self._plan.rows_per_host,
             account=made.account,
             bad=bad,
@@ -279,7 +251,7 @@ class StreamMaking:
                 lane.lengths[first : first + _WINDOW],
                 self._plan.max_length,
                 overflow="truncate",
-                truncation_side=self._job.spec.data.truncation_side,
+                truncation_side=self._work.data.truncation_side,
             )
             taken = window.select(offset, min(window.num_rows, offset + self._slots - rows))
             parts.append(replace(taken, rows=taken.rows + rows, documents=taken.documents + first))
@@ -296,7 +268,7 @@ class StreamMaking:
             replace(each.pieces, rows=each.pieces.rows + number * self._slots, documents=each.pieces.documents + first)
             for number, (each, first) in enumerate(zip(rows, firsts.tolist(), strict=True))
         ]
-        return self._pipeline.packed(documents, _joined(shifted, self._plan.rows_per_host))
+        return self._work.pipeline.packed(documents, _joined(shifted, self._plan.rows_per_host))
 
 
 @dataclass(frozen=True)
