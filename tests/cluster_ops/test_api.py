@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +25,9 @@ Answer = Callable[[socket.socket], None]
 
 
 @contextmanager
-def answering(*answers: Answer, scheme: str = "http") -> Iterator[Api]:
+def answering(
+    *answers: Answer, scheme: str = "http", tell_request: Callable[[str], None] | None = None
+) -> Iterator[Api]:
     """A server that treats each connection in turn as told, and a client of it."""
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -38,7 +41,9 @@ def answering(*answers: Answer, scheme: str = "http") -> Iterator[Api]:
     thread.start()
     url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
     try:
-        yield open_api(Target("test", "test", url, None, {"server": url}, user_name="ana"), Flags())
+        yield open_api(
+            Target("test", "test", url, None, {"server": url}, user_name="ana"), Flags(tell_request=tell_request)
+        )
     finally:
         listener.close()
 
@@ -72,6 +77,16 @@ def test_an_answer_that_is_no_api_servers_is_told_as_such(answer: Answer, error:
 def test_a_read_whose_kept_connection_was_closed_is_asked_once_more() -> None:
     with answering(hangs_up, says("200 OK", '{"gitVersion": "v1"}')) as api:
         assert api.get_path("/version") == {"gitVersion": "v1"}
+
+
+def test_requests_are_told_for_the_asking_with_their_outcome_and_without_their_bodies() -> None:
+    told: list[str] = []
+    with answering(says("201 Created", "{}"), hangs_up, hangs_up, tell_request=told.append) as api:
+        api.create_review("/apis/x", {"spec": "s3cret"})
+        with pytest.raises(UnreachableError):
+            api.get_path("/version", {"limit": 5})
+    assert re.fullmatch(r"POST http://127.0.0.1:\d+/apis/x 201 in \d+ ms", told[0])
+    assert [line.split(" in ")[0].partition("/version")[2] for line in told[1:]] == ["?limit=5 no answer"] * 2
 
 
 def test_a_server_that_always_hangs_up_is_unreachable_and_a_write_is_never_repeated() -> None:

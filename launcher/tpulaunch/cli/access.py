@@ -31,6 +31,9 @@ _OPTIONS: dict[str, Any] = {
     "request_timeout": Annotated[
         str | None, typer.Option("--request-timeout", help="Limit of a single request, 30s.", **_PANEL)
     ],
+    "verbosity": Annotated[
+        int | None, typer.Option("-v", "--v", min=0, help="From 1 on, requests are shown on stderr.", **_PANEL)
+    ],
 }
 
 
@@ -46,6 +49,7 @@ class Access:
     impersonate: str | None = None
     impersonate_groups: list[str] | None = field(default=None)
     request_timeout: str | None = None
+    verbosity: int | None = None
 
     def flags(self) -> Flags:
         """Return the flags as the cluster room takes them."""
@@ -60,6 +64,7 @@ class Access:
             impersonate=self.impersonate,
             impersonate_groups=tuple(self.impersonate_groups or ()),
             request_timeout_seconds=seconds(self.request_timeout, "--request-timeout") or None,
+            tell_request=say if self.verbosity else None,
         )
 
     def connect(self) -> Api:

@@ -7,7 +7,12 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tpulaunch.errors import InputError
+
+if TYPE_CHECKING:
+    from tpulaunch.cli.jsonpath import Template
 
 
 class Format(StrEnum):
@@ -18,6 +23,23 @@ class Format(StrEnum):
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
+
+
+def read_output(text: str) -> Format | Template:
+    """Return what ``-o`` asks for where it may also be a template, ``jsonpath={.name}``.
+
+    Raises:
+        InputError: It is no format, or the template cannot be read.
+    """
+    kind, equals, template = text.partition("=")
+    if kind == "jsonpath" and equals:
+        from tpulaunch.cli.jsonpath import read_template
+
+        return read_template(template)
+    try:
+        return Format(text)
+    except ValueError:
+        raise InputError(f"-o {text}: found no format; wanted wide, json, yaml, name or jsonpath=TEMPLATE") from None
 
 
 def installed_version() -> str:
@@ -40,6 +62,16 @@ def emit(text: str) -> None:
 def emit_json(value: Any) -> None:
     """Write data to stdout as JSON."""
     emit(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def emit_data(value: Any, output: Format | Template) -> None:
+    """Write data to stdout as JSON, as YAML, or through a template, which decides about the line end itself."""
+    if output is Format.JSON:
+        emit_json(value)
+    elif output is Format.YAML:
+        emit_yaml(value)
+    elif not isinstance(output, Format):
+        sys.stdout.write(output.fill(value))
 
 
 def emit_yaml(value: Any) -> None:

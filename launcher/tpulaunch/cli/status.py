@@ -9,7 +9,7 @@ import typer
 from tpulaunch.cli.access import Access, with_access
 from tpulaunch.cli.list import list_jobs
 from tpulaunch.cli.live import show_live
-from tpulaunch.cli.output import Format, emit, emit_json, emit_yaml, format_table
+from tpulaunch.cli.output import Format, emit, emit_data, format_table, read_output
 from tpulaunch.cli.state_view import HOST_HEADER, JOB_HEADER, as_data, cause_lines, host_row, job_row
 
 if TYPE_CHECKING:
@@ -25,8 +25,15 @@ def status(
     ] = None,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Redraw until the job has ended.")] = False,
     output: Annotated[
-        Format, typer.Option("-o", "--output", help="wide, json, yaml or name.", metavar="FORMAT", show_default=False)
-    ] = Format.TABLE,
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            help="wide, json, yaml, name or jsonpath=TEMPLATE.",
+            metavar="FORMAT",
+            show_default=False,
+        ),
+    ] = "table",
 ) -> None:
     """Show a job's state, every host's, and one cause with one remedy if it does not run.
 
@@ -35,21 +42,21 @@ def status(
     if name is None:
         list_jobs(**vars(access), watch=watch, output=output)
         return
+    form = read_output(output)
     from tpulaunch.cluster.logs import JobRef
 
     api = access.connect()
     namespace, _ = access.namespace_in(api)
     job = JobRef(api, namespace, name.rpartition("/")[2])
-    if watch and output in (Format.TABLE, Format.WIDE):
-        show_live(lambda: _text(job, output))
-        return
-    if output is Format.NAME:
+    if form is Format.NAME:
         job.get()
         emit(f"jobset.jobset.x-k8s.io/{job.name}")
-    elif output in (Format.JSON, Format.YAML):
-        (emit_json if output is Format.JSON else emit_yaml)(_data(job))
+    elif form is not Format.TABLE and form is not Format.WIDE:
+        emit_data(_data(job), form)
+    elif watch:
+        show_live(lambda: _text(job, is_wide=form is Format.WIDE))
     else:
-        emit(_text(job, output)[0])
+        emit(_text(job, is_wide=form is Format.WIDE)[0])
 
 
 def _data(job: JobRef) -> dict[str, Any]:
@@ -61,14 +68,13 @@ def _data(job: JobRef) -> dict[str, Any]:
     return as_data(job_state(observed), explain(observed))
 
 
-def _text(job: JobRef, output: Format) -> tuple[str, bool]:
+def _text(job: JobRef, *, is_wide: bool) -> tuple[str, bool]:
     from tpulaunch.cluster.explain import explain
     from tpulaunch.cluster.observe import observe
     from tpulaunch.cluster.state import job_state
 
     observed = observe(job)
     state, cause = job_state(observed), explain(observed)
-    is_wide = output is Format.WIDE
     blocks = [
         format_table(JOB_HEADER, [job_row(state, cause, observed.now)]),
         format_table(

@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tpulaunch.cluster.errors import AccessError, ApiError, ApiStatus, UnreachableError
@@ -34,6 +34,7 @@ class Api:
         *,
         groups: Sequence[str] = (),
         request_timeout_seconds: float | None = None,
+        tell_request: Callable[[str], None] | None = None,
     ) -> None:
         from kubernetes.client.rest import RESTClientObject
         from urllib3 import HTTPHeaderDict
@@ -45,6 +46,7 @@ class Api:
         for group in groups:
             self._headers.add("Impersonate-Group", group)
         self._read_seconds = request_timeout_seconds or _READ_SECONDS
+        self._tell_request = tell_request
         self._versions: dict[str, tuple[str, ...]] = {}
         self._lock = threading.Lock()
 
@@ -295,8 +297,9 @@ class Api:
             from urllib.parse import urlencode
 
             url += "?" + urlencode(given)
+        start, outcome = time.monotonic(), "no answer"
         try:
-            return self._pool.request(
+            response = self._pool.request(
                 method,
                 url,
                 body=data,
@@ -305,8 +308,13 @@ class Api:
                 preload_content=False,
                 redirect=False,
             )
+            outcome = str(response.status)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise _translate(error, self.where) from None
+        finally:
+            if self._tell_request:
+                self._tell_request(f"{method} {url} {outcome} in {1000 * (time.monotonic() - start):.0f} ms")
+        return response
 
     def _read(self, response: Any) -> bytes:
         import urllib3

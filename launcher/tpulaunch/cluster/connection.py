@@ -119,6 +119,7 @@ def open_api(target: Target, flags: Flags) -> Api:
         headers,
         groups=flags.impersonate_groups,
         request_timeout_seconds=flags.request_timeout_seconds,
+        tell_request=flags.tell_request,
     )
 
 

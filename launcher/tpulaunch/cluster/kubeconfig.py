@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Flags:
         impersonate: ``--as``.
         impersonate_groups: ``--as-group``, any number of times.
         request_timeout_seconds: ``--request-timeout``; None: no limit for a whole answer.
+        tell_request: ``-v``: hears of each request in one line, its body left out.
     """
 
     kubeconfig: str | None = None
@@ -40,6 +41,7 @@ class Flags:
     impersonate: str | None = None
     impersonate_groups: tuple[str, ...] = ()
     request_timeout_seconds: float | None = None
+    tell_request: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)

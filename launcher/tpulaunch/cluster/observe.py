@@ -76,10 +76,10 @@ def observe(job: JobRef, jobset: Object | None = None, *, with_progress: bool = 
     )
 
 
-def list_jobs(api: Api, namespace: str | None, labels: str | None = None) -> list[Object]:
-    """Return the JobSets that tpulaunch made in a namespace (None: in all)."""
+def list_jobs(api: Api, namespace: str | None, labels: str | None = None, fields: str | None = None) -> list[Object]:
+    """Return the JobSets that tpulaunch made in a namespace (None: in all) and that the selectors match."""
     selectors = [selector for selector in (f"{LABEL_MANAGED_BY}={MANAGER}", labels) if selector]
-    return api.list_all(JOBSET, namespace, labels=",".join(selectors) or None)
+    return api.list_all(JOBSET, namespace, labels=",".join(selectors) or None, fields=fields)
 
 
 def _allowed(read: Callable[[], T]) -> T | None:
