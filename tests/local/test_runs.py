@@ -42,10 +42,10 @@ class Machine:
         (self.directory / "trainer.py").write_text(_TRAINER.replace("WHAT_HAPPENS", what_happens))
         return self.run_document(hosts, document_over(self.directory, worker={"backend": backend}, **sections))
 
-    def run_document(self, hosts: int, document: dict[str, Any]) -> tuple[int, str, str]:
+    def run_document(self, hosts: int, document: dict[str, Any], **switches: bool) -> tuple[int, str, str]:
         text = json.dumps(document)
         out, err = io.StringIO(), io.StringIO()
-        code = run(load_job(text), text, num_hosts=hosts, is_raw=True, out=out, err=err)
+        code = run(load_job(text), text, num_hosts=hosts, is_raw=True, out=out, err=err, **switches)
         return code, out.getvalue(), err.getvalue()
 
     def rows(self, hosts: int) -> dict[int, list[list[int]]]:
@@ -131,6 +131,24 @@ def test_hosts_stop_together_on_one_hosts_sigterm_and_another_number_of_hosts_go
     second = machine.rows(1)
     assert sorted([*first, *second]) == list(range(1, STEPS_PER_EPOCH + 1))
     assert first | second == whole
+
+
+@pytest.mark.jax
+@needs_jax
+def test_a_resume_in_changed_data_is_refused_unless_the_change_is_accepted(machine: Machine) -> None:
+    document = document_over(machine.directory, checkpoint={"dir": str(machine.directory / "ck")})
+    stop = "if session.step == 5: os.kill(os.getpid(), signal.SIGTERM)"
+    (machine.directory / "trainer.py").write_text(_TRAINER.replace("WHAT_HAPPENS", stop))
+    assert machine.run_document(1, document)[0] == 42
+    document["spec"]["data"]["shuffle"] = {"seed": 4}
+    code, out, _ = machine.run_document(1, document)
+    assert code == 1
+    (end,) = records(out, "end")
+    assert "seed: found 4; wanted 3, as in the run that is resumed" in end["message"]
+    assert "--accept-changed-data" in end["message"]
+    code, out, err = machine.run_document(1, document, accept_changed_data=True)
+    assert code == 0, out + err
+    assert records(out, "end")[0]["step"] == STEPS_PER_EPOCH
 
 
 @pytest.mark.jax

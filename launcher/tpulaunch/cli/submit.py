@@ -9,12 +9,14 @@ import typer
 
 from tpulaunch.cli.access import Access, say, seconds, with_access
 from tpulaunch.cli.output import Format, emit, emit_json, remark
+from tpulaunch.cli.run import AcceptChangedData
 from tpulaunch.cli.source import FileFlag, Files, Source, chosen, plan_source, read_source
 from tpulaunch.errors import InputError, JobFailedError
 
 if TYPE_CHECKING:
     from tpulaunch.cluster.api import Api
     from tpulaunch.cluster.apply import Submitted
+    from tpulaunch.plan import Switches
 
 #: How long a predecessor may take to end before a submission gives up, unless --timeout says otherwise.
 _END_SECONDS = 900.0
@@ -43,6 +45,7 @@ def submit(
     force_conflicts: Annotated[
         bool, typer.Option("--force-conflicts", help="Take over fields that other managers own.")
     ] = False,
+    accept_changed_data: AcceptChangedData = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job has ended.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Follow its logs until it has ended.")] = False,
     timeout: Annotated[
@@ -61,12 +64,15 @@ def submit(
     limit = seconds(timeout, "--timeout")
     sources = [read_source(path) for path in chosen(files, filename)]
     _judge(output, len(sources), waits=wait or follow, follow=follow, dry_run=dry_run)
+    from tpulaunch.plan import Switches
+
+    switches = Switches(accept_changed_data=accept_changed_data)
     if dry_run is DryRun.CLIENT:
-        _show_client_side(access, sources, output)
+        _show_client_side(access, sources, switches, output)
         return
     from tpulaunch.cluster.wait import Deadline
 
-    planned = [(source, plan_source(source, access.namespace)[0]) for source in sources]
+    planned = [(source, plan_source(source, access.namespace, switches)[0]) for source in sources]
     api = access.connect()
     deadline = Deadline.after(limit)
     for source, plan in planned:
@@ -114,11 +120,11 @@ def _send(
     )
 
 
-def _show_client_side(access: Access, sources: list[Source], output: Format) -> None:
+def _show_client_side(access: Access, sources: list[Source], switches: Switches, output: Format) -> None:
     from tpulaunch.check import wanted_object
 
     for index, source in enumerate(sources):
-        plan, text = plan_source(source, access.namespace)
+        plan, text = plan_source(source, access.namespace, switches)
         for sentence in plan.remarks:
             remark(source.where, sentence)
         if output is Format.JSON:

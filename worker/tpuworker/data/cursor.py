@@ -13,6 +13,9 @@ from tpuworker.errors import DataError, Fault
 
 CURSOR_FORMAT = 1
 
+#: Said once, however much has changed.
+_REMEDY = "undo the change, or go on in the changed data with --accept-changed-data"
+
 
 @dataclass(frozen=True)
 class Cursor:
@@ -109,11 +112,12 @@ class Cursor:
             pairs["steps per epoch"] = (self.steps_per_epoch, against.steps_per_epoch)
         for name in dict.fromkeys([*self.fingerprints, *against.fingerprints]):
             pairs[name] = (self.fingerprints.get(name, "nothing"), against.fingerprints.get(name, "nothing"))
-        return [
+        faults = [
             Fault(f"cursor at step {self.step}: {name}", str(now), f"{before}, as in the run that is resumed")
             for name, (before, now) in pairs.items()
             if before != now
         ]
+        return [*faults[:-1], *(replace(last, hint=_REMEDY) for last in faults[-1:])]
 
     def to_json(self) -> str:
         """Return the cursor as one line of JSON, keys sorted, so that equal cursors are equal bytes."""

@@ -46,7 +46,7 @@ ENV_METRICS_PORT = "TPULAUNCH_METRICS_PORT"
 ENV_STATE_DIR = "TPULAUNCH_STATE_DIR"
 #: ``1``: end after the proof. Set by ``tpulaunch preflight``.
 ENV_PREFLIGHT_ONLY = "TPULAUNCH_PREFLIGHT_ONLY"
-#: ``1``: resume although files, tokenizer or layout changed. Set by ``tpulaunch run --accept-changed-data``.
+#: ``1``: resume although files, tokenizer or layout changed. Set by ``--accept-changed-data``.
 ENV_ACCEPT_CHANGED_DATA = "TPULAUNCH_ACCEPT_CHANGED_DATA"
 #: ``TPU`` or ``CPU``: what every backend opens. Default: TPU where the device plugin has left its mark.
 ENV_PJRT_DEVICE = "PJRT_DEVICE"
