@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 jax = pytest.importorskip("jax")
@@ -127,6 +128,57 @@ def test_rows_that_are_tokenised_already_need_no_tokenizer(tmp_path: Path) -> No
         ids, labels = np.asarray(batch["input_ids"]), np.asarray(batch["labels"])
         is_pad = ids == make_tokenizer().pad_token_id
         assert (labels == np.where(is_pad, -100, ids)).all()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "arrow"])
+def test_token_files_are_read_where_they_lie_with_their_own_labels(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tokenised(ROWS, LENGTH).map(lambda row: {"labels": [token + 1000 for token in row["input_ids"]], "id": 1})
+    for number, part in enumerate((source.select(range(20)), source.select(range(20, ROWS)))):
+        path = tmp_path / f"part-{number}.{kind}"
+        if kind == "arrow":
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, part.data.schema) as writer:
+                writer.write_table(part.with_format("arrow")[:])
+        else:
+            (part.to_parquet if kind == "parquet" else part.to_json)(str(path))
+    monkeypatch.setattr("datasets.load_dataset", None)  # a copy would be made by it
+    rows = create_jax_dataset(f"{tmp_path}/part-*.{kind}", "train", 10, 1)
+    batches = [{name: np.asarray(array) for name, array in batch.items()} for batch in rows]
+    assert all((batch["labels"] == batch["input_ids"] + 1000).all() for batch in batches)
+    numbers = [number for batch in batches for number in row_numbers(batch["input_ids"])]
+    assert sorted(numbers) == list(range(ROWS))
+    assert numbers != sorted(numbers)
+    resumed = create_jax_dataset(f"{tmp_path}/part-*.{kind}", "train", 10, 1)
+    resumed.load_state_dict(rows.state_dict(num_batches=2))
+    assert first_rows(resumed) == [batch["input_ids"].tolist() for batch in batches[2:]]
+
+
+def test_a_token_file_without_a_column_that_the_first_has_is_named(tmp_path: Path) -> None:
+    source = tokenised(20, LENGTH)
+    source.to_parquet(str(tmp_path / "a.parquet"))
+    source.remove_columns("attention_mask").to_parquet(str(tmp_path / "b.parquet"))
+    with pytest.raises(DataError, match=r"b\.parquet.*attention_mask"):
+        list(create_jax_dataset(f"{tmp_path}/*.parquet", "train", 5, 1))
+
+
+def test_token_files_of_no_tokens_or_of_other_lengths_are_refused(tmp_path: Path) -> None:
+    name = hub_like(tmp_path / "texts", [20])
+    with pytest.raises(InputError, match="found columns id, text; wanted a column 'input_ids'; tokenise first"):
+        create_jax_dataset(name, "train", 5, 1)
+    (tmp_path / "rows.jsonl").write_text('{"input_ids": [1, 2, 3]}\n' * 5 + '{"input_ids": [1, 2]}\n')
+    with pytest.raises(DataError, match="a row of 2 tokens; wanted 3"):
+        list(create_jax_dataset(str(tmp_path / "rows.jsonl"), "train", 6, 1))
+    (tmp_path / "words.jsonl").write_text('{"input_ids": "one"}\n')
+    with pytest.raises(SpecError, match="input_ids of type string; wanted lists of token ids"):
+        create_jax_dataset(str(tmp_path / "words.jsonl"), "train", 1, 1)
+
+
+def test_the_four_arguments_that_programs_give_are_enough_over_a_stream() -> None:
+    stream = tokenised(ROWS).to_iterable_dataset(num_shards=2)
+    numbers = [n for batch in create_jax_dataset(stream, "train", 10, 1) for n in row_numbers(batch["input_ids"])]
+    assert sorted(numbers) == list(range(ROWS))
+    assert numbers != sorted(numbers)
 
 
 def test_resume_is_exact() -> None:

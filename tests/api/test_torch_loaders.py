@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from itertools import islice
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -304,6 +306,31 @@ def test_a_deterministic_loader_reads_directories_as_well(tmp_path: Path) -> Non
 def test_a_length_is_asked_for_where_the_tokenizer_has_none() -> None:
     with pytest.raises(SpecError, match="max_length: found nothing, and a tokenizer that sets no limit"):
         create_deterministic_dataloader(in_memory(10), "train", 2, make_tokenizer(), 1, 0)
+
+
+def test_the_limit_of_a_tokenizer_that_is_named_is_its_length(tmp_path: Path) -> None:
+    limited = copy.deepcopy(make_tokenizer())
+    limited.model_max_length = 20
+    limited.save_pretrained(tmp_path)
+    for tokenizer in (limited, tmp_path, str(tmp_path)):
+        batch = next(iter(create_deterministic_dataloader(in_memory(10), "train", np.int64(2), tokenizer, 1, 0)))
+        assert batch["input_ids"].shape == (2, 20)
+
+
+def test_a_part_of_a_split_is_refused_with_the_way_to_take_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"split: found 'train\[:10\]'.*hand over datasets.load_dataset"):
+        create_streaming_dataset(hub_like(tmp_path, [10]), "train[:10]", make_tokenizer(), LENGTH, 0, 10)
+
+
+def test_a_name_where_only_an_object_will_do_is_refused_with_the_function_that_takes_it() -> None:
+    with pytest.raises(SpecError, match=r"the name 'corpus'; wanted an object.*create_streaming_dataset"):
+        PretrainDataset(make_tokenizer(), "corpus", LENGTH)
+
+
+def test_token_files_are_a_dataset_by_their_name(tmp_path: Path) -> None:
+    tokenised(20).to_parquet(str(tmp_path / "tokens.parquet"))
+    rows = list(StreamingDataset(str(tmp_path / "tokens.parquet"), 2, 1))
+    assert row_numbers([row["input_ids"] for row in rows]) == list(range(1, 20, 2))
 
 
 def test_a_stream_has_no_deterministic_order() -> None:

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.builders import make_job
-from tpuworker.spec.job import resolve_lanes
+from tpuworker.spec.data import resolve_lanes
 
 
 def test_a_multislice_job_counts_hosts_devices_and_rows_over_all_slices() -> None:

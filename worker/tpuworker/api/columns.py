@@ -12,6 +12,8 @@ from tpuworker.formats.values import plain_type
 
 #: Columns of a dataset that was tokenised before; the first must be there.
 TOKEN_COLUMNS = ("input_ids", "attention_mask", "labels")
+#: What to do about rows that have none of them.
+NO_TOKENS_HINT = "tokenise first: create_streaming_dataset, PretrainDataset and ConversationDataset do"
 
 
 def find_column(names: Iterable[str], candidates: Sequence[str], argument: str) -> str:
@@ -37,9 +39,8 @@ def token_columns(names: Iterable[str]) -> tuple[str, ...]:
     """
     names = list(names)
     if TOKEN_COLUMNS[0] not in names:
-        hint = "tokenise first: create_streaming_dataset, PretrainDataset and ConversationDataset do"
         found = f"columns {', '.join(names) or 'none'}"
-        raise InputError([Fault("dataset", found, "a column 'input_ids' of token ids", hint)])
+        raise InputError([Fault("dataset", found, "a column 'input_ids' of token ids", NO_TOKENS_HINT)])
     return tuple(name for name in TOKEN_COLUMNS if name in names)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +13,11 @@ from tpuworker.api.feed import Feed
 from tpuworker.api.origins import Named
 from tpuworker.api.recipe import Indexed, Recipe, Streamed
 from tpuworker.api.refusals import in_arguments, refuse
-from tpuworker.api.streaming import StreamingDataset, tokens_recipe
+from tpuworker.api.streaming import StreamingDataset
 from tpuworker.api.tensors import Tensors, to_long
 from tpuworker.api.text import text_recipe, usable_max_length
 from tpuworker.api.token_stream import ARRAYS, TokenStream
+from tpuworker.api.tokens_recipe import tokens_recipe
 from tpuworker.api.training_datasets import PretrainDataset
 from tpuworker.api.world import World, find_world
 
@@ -148,7 +148,8 @@ def create_dataloader(
     recipe = _recipe_of(dataset)
     if shuffle:
         _judge_shuffle(recipe, dataset)
-        recipe = replace(recipe, shuffled=True, seed=seed, buffer_size=buffer_size)
+        with in_arguments():
+            recipe = recipe.shuffled(seed, buffer_size)
     said = world_size is not None or rank is not None
     known = getattr(dataset, "world", None)
     world = known if known is not None and not said else find_world(world_size, rank)
@@ -216,9 +217,7 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
             max_length=usable_max_length(tokenizer, max_length),
             arrays=ARRAYS,
             column=text_column,
-            shuffled=True,
-            seed=seed,
-            buffer_size=buffer_size,
+            shuffle=(seed, buffer_size),
         )
     if isinstance(recipe.origin, Streamed):
         refuse("name", "a stream, whose order is its own", "a name or a dataset of known length")
@@ -256,7 +255,8 @@ def _judge_shuffle(recipe: Recipe, dataset: Any) -> None:
 def _recipe_of(dataset: Any) -> Recipe:
     if isinstance(dataset, TokenStream | StreamingDataset | PretrainDataset):
         return dataset.recipe
-    return tokens_recipe(dataset, ARRAYS)
+    with in_arguments():
+        return tokens_recipe(dataset, Named(), ARRAYS)
 
 
 def _as_torch(dataset: Any) -> Any:

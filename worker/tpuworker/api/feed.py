@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, Self
+from operator import index
+from typing import Any, Protocol, Self, SupportsIndex
 
 from tpuworker.api.recipe import Indexed, Recipe, Streamed
 from tpuworker.api.refusals import in_arguments, refuse
@@ -59,20 +60,20 @@ class Feed:
     def __init__(
         self, recipe: Recipe, world: World, batch_size: int, *, threads: int = 0, epoch: int | None = None
     ) -> None:
-        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        if not isinstance(batch_size, SupportsIndex) or isinstance(batch_size, bool) or (rows := index(batch_size)) < 1:
             refuse("batch_size", repr(batch_size), "a whole number from 1 up")
         if epoch is not None and epoch < 0:
             refuse("epoch", str(epoch), "a number from 0 up")
-        self.recipe, self.world, self.batch_size = recipe, world, batch_size
+        self.recipe, self.world, self.batch_size = recipe, world, rows
         self._threads = threads or DEFAULT_THREADS
         self._fixed_epoch = epoch
         self._epoch = epoch or 0
-        self._pipeline = recipe.prepare(batch_size)
-        self._reader = StreamReader(recipe, world, batch_size, self._pipeline, self._threads)
+        self._pipeline = recipe.prepare(rows)
+        self._reader = StreamReader(recipe, world, rows, self._pipeline, self._threads)
         self._steps_per_epoch: int | None = None
         if isinstance(recipe.origin, Indexed):
             with in_arguments():
-                plan = make_data_plan(recipe.job(world.world_size, batch_size, 1), recipe.origin.index)
+                plan = make_data_plan(recipe.job(world.world_size, rows, 1), recipe.origin.index)
             self._steps_per_epoch = plan.steps_per_epoch
         self._place: Place = self._begin(self._epoch)
         self._loaded: Place | None = None

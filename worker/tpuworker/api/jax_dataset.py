@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpuworker.api.feed import Feed
-from tpuworker.api.origins import TFDS_PREFIX, Named, open_tokens, source_of
-from tpuworker.api.recipe import Recipe
+from tpuworker.api.origins import TFDS_PREFIX, Named, source_of
 from tpuworker.api.refusals import in_arguments, refuse
 from tpuworker.api.text import text_recipe
 from tpuworker.api.tfds_table import TfdsTable, is_prepared
 from tpuworker.api.token_stream import shuffled_by_itself
-from tpuworker.api.tokenised import TokenisedPipeline
+from tpuworker.api.tokens_recipe import tokens_recipe
 from tpuworker.api.world import World, find_world
 
 if TYPE_CHECKING:
@@ -164,12 +163,10 @@ def create_jax_dataset(
                 max_length=max_length,
                 arrays=ARRAYS,
                 column=text_column,
-                shuffled=True,
-                seed=seed,
-                buffer_size=buffer_size,
+                shuffle=(seed, buffer_size),
             )
         else:
-            recipe = _tokens_recipe(rows, Named(split, config, revision), seed, buffer_size)
+            recipe = tokens_recipe(rows, Named(split, config, revision), ARRAYS, (seed, buffer_size))
     world = find_world(library="jax")
     return JaxDataset(
         Feed(shuffled_by_itself(recipe), world, batch_size), sharding or _usual_sharding(world, batch_size)
@@ -189,35 +186,6 @@ def _rows(name: Any, split: str, data_dir: str | None) -> Any:
 
 def _may_be_tfds(name: str) -> bool:
     return "hub" in source_of(name, Named()) and not Path(name).is_dir()
-
-
-def _tokens_recipe(rows: Any, named: Named, seed: int, buffer_size: int | Literal["auto"]) -> Recipe:
-    if isinstance(rows, str):
-        rows = _load(rows, named)
-    origin, names, max_length = open_tokens(rows)
-    pipeline = TokenisedPipeline(names, max_length)
-    return Recipe(
-        origin=origin,
-        prepare=lambda _: pipeline,
-        max_length=max_length,
-        arrays=ARRAYS,
-        shuffled=True,
-        seed=seed,
-        buffer_size=buffer_size,
-    )
-
-
-def _load(name: str, named: Named) -> Any:
-    """Return named rows through ``datasets``, which maps its copy on disk into memory."""
-    import datasets
-
-    from tpuworker.formats import format_named
-
-    source = source_of(name, named)
-    if "hub" in source:
-        return datasets.load_dataset(name, named.config, split=named.split, revision=named.revision)
-    kind = {"parquet": "parquet", "jsonl": "json", "arrow": "arrow"}.get(format_named(Path(name).name) or "", "text")
-    return datasets.load_dataset(kind, data_files=name, split="train")
 
 
 def _usual_sharding(world: World, batch_size: int) -> Any:

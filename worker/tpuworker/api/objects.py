@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from tpuworker.api.columns import as_column, column_type
+from tpuworker.api.recipe import Indexed
 from tpuworker.data.index import Index, SourceIndex
 from tpuworker.errors import Fault, InputError
-from tpuworker.formats.base import Decoded, FileUnits
+from tpuworker.formats.base import Decoded
 from tpuworker.formats.values import projected
 from tpuworker.storage import FileInfo, Storage
 
 #: What is decoded at once; the loader keeps a few units per lane.
 _UNIT_BYTES = 1 << 20
 _UNIT_ROWS = (16, 4096)
+#: How the index calls the format of its one table.
+_FORMAT = "object"
 #: Rows that are looked at for the type, the mean size and the fingerprint.
 _SAMPLE_ROWS = 64
 
@@ -69,17 +72,15 @@ class DatasetTable:
 
 
 class ObjectFormat:
-    """Reads units, which are runs of rows, from a table. Made for one index, so it is no word of the spec."""
+    """Reads units, which are runs of rows, from a table. Made for one index, so it is no word of the spec.
 
-    name: ClassVar[str] = "object"
-    endings: ClassVar[tuple[str, ...]] = ()
+    Args:
+        table: The rows.
+        names: Columns that are read; several become one struct column.
+    """
 
     def __init__(self, table: Table, names: tuple[str, ...]) -> None:
         self._table, self._names = table, names
-
-    def index(self, storage: Storage, file: FileInfo, wanted: Sequence[str]) -> FileUnits:
-        """Refuse: :func:`index_of` makes the whole index."""
-        raise NotImplementedError
 
     def read(
         self,
@@ -95,8 +96,8 @@ class ObjectFormat:
         return projected(pa.table({name: column}), columns)
 
 
-def index_of(table: Table, names: tuple[str, ...], place: str) -> tuple[Index, ObjectFormat]:
-    """Return an index of units of about a mebibyte, and the format that reads them.
+def indexed_rows(table: Table, names: tuple[str, ...], place: str) -> Indexed:
+    """Return the rows of a table as units of about a mebibyte.
 
     Args:
         table: The rows.
@@ -124,7 +125,7 @@ def index_of(table: Table, names: tuple[str, ...], place: str) -> tuple[Index, O
         name=place,
         weight=1.0,
         files=(FileInfo(place, 0),),
-        formats=(ObjectFormat.name,),
+        formats=(_FORMAT,),
         digests=(digest.hexdigest()[:16],),
         column="+".join(names),
         column_type=pa.schema([("+".join(names), kind)]).serialize().to_pybytes(),
@@ -135,4 +136,4 @@ def index_of(table: Table, names: tuple[str, ...], place: str) -> tuple[Index, O
         unit_raw_rows=rows,
         unit_bytes=rows * mean_bytes,
     )
-    return Index((source,)), ObjectFormat(table, names)
+    return Indexed(Index((source,)), {_FORMAT: ObjectFormat(table, names)})

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tpuworker.api.columns import find_column, token_columns
-from tpuworker.api.objects import DatasetTable, Table, index_of
-from tpuworker.api.recipe import Indexed, Streamed, make_job
+from tpuworker.api.objects import DatasetTable, Table, indexed_rows
+from tpuworker.api.recipe import Indexed, ReaderJob, Streamed
 from tpuworker.api.refusals import refuse
 from tpuworker.api.tfds_table import TfdsTable
+from tpuworker.api.token_files import indexed_tokens
 from tpuworker.data.indexing import build_index
 from tpuworker.formats import format_named
 from tpuworker.spec.data import DataSpec
@@ -73,55 +74,47 @@ def _refuse_hub_only(given: dict[str, str], what: str) -> None:
         refuse(argument, repr(value), f"none, for {what}: only a dataset of the hub has one")
 
 
-def open_text(dataset: Any, named: Named, data: DataSpec) -> Indexed | Streamed:
+def open_text(dataset: Any, data: DataSpec) -> Indexed | Streamed:
     """Return the rows of a text or conversation column.
 
     Args:
-        dataset: A name, or an object of ``datasets``.
-        named: Split and the like of a name.
-        data: The section whose ``task`` and column names count.
+        dataset: An object of ``datasets``, or a name, which ``data`` has as its source.
+        data: The data section.
 
     Raises:
         InputError: No such data, or no such column.
         SpecError: An object that holds no rows of one split.
     """
     if isinstance(dataset, str | Path):
-        section = {
-            "sources": (source_of(str(dataset), named),),
-            "tokenizer": {"path": "given"},
-            "max_length": data.max_length,
-            "global_batch_size": 1,
-            "task": data.task,
-            "text_column": data.text_column,
-            "conversation_column": data.conversation_column,
-            "on_bad_record": data.on_bad_record,
-        }
-        return Indexed(build_index(make_job(section)))
+        return Indexed(build_index(ReaderJob(data)))
     argument = "conversation_column" if data.task == "conversation" else "text_column"
     if is_stream(dataset):
-        names = (find_column(column_names(dataset), data.column_candidates, argument),)
-        return Streamed(dataset, names)
+        return Streamed(dataset, (find_column(column_names(dataset), data.column_candidates, argument),))
     table = _table_of(dataset)
-    names = (find_column(table.column_names, data.column_candidates, argument),)
-    index, reader = index_of(table, names, "dataset")
-    return Indexed(index, {reader.name: reader})
+    return indexed_rows(table, (find_column(table.column_names, data.column_candidates, argument),), "dataset")
 
 
-def open_tokens(dataset: Any) -> tuple[Indexed | Streamed, tuple[str, ...], int]:
-    """Return the rows of a dataset that was tokenised before, its token columns, and the length of its first row.
+def open_tokens(dataset: Any, named: Named) -> tuple[Indexed | Streamed, tuple[str, ...], int]:
+    """Return rows that were tokenised before, their token columns, and the length of the first one.
+
+    Args:
+        dataset: A name, or an object of ``datasets``.
+        named: Split and the like of a name.
 
     Raises:
-        InputError: No ``input_ids``, or no rows.
+        InputError: No such data, no ``input_ids``, or no rows.
         SpecError: An object that holds no rows of one split.
     """
+    if isinstance(dataset, str | Path):
+        origin, names, first = indexed_tokens(source_of(str(dataset), named))
+        return origin, names, _length(first)
     if is_stream(dataset):
         first = first_rows(dataset)
         names = token_columns(first.column_names)
         return Streamed(dataset, names), names, _length(first)
     table = _table_of(dataset)
     names = token_columns(table.column_names)
-    index, reader = index_of(table, names, "dataset")
-    return Indexed(index, {reader.name: reader}), names, _length(table.rows([0]))
+    return indexed_rows(table, names, "dataset"), names, _length(table.rows([0]))
 
 
 def _table_of(dataset: Any) -> Table:
@@ -132,6 +125,9 @@ def is_stream(dataset: Any) -> bool:
     """Whether this is a ``datasets.IterableDataset``; refuses what is no dataset of that library at all."""
     if isinstance(dataset, TfdsTable):
         return False
+    if isinstance(dataset, str | Path):
+        hint = "datasets.load_dataset opens it; create_streaming_dataset and create_jax_dataset take names"
+        refuse("dataset", f"the name {str(dataset)!r}", "an object of the datasets library", hint)
     import datasets
 
     if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tpuworker.data.batches import Pipeline
 from tpuworker.data.index import Index
 from tpuworker.errors import Fault, SpecError
-from tpuworker.formats import Format
+from tpuworker.formats import UnitFormat
 from tpuworker.spec.data import DataSpec
-from tpuworker.spec.document import load_job
-from tpuworker.spec.job import API_VERSION, KIND, TPUJob
-from tpuworker.spec.tpu import GENERATIONS, format_topology
+from tpuworker.spec.document import load_data
+from tpuworker.spec.tpu import GENERATIONS
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
+
+#: RAM of the smallest TPU machine, less the eighth that pods give to shared memory. Not that of this machine: it bounds
+#: the shuffle buffer, so the order rests on it, and the order has to be the same everywhere.
+_SMALLEST_HOST_BYTES = min(machine.plan_gib for each in GENERATIONS for machine in each.machines) << 30
+_FREE_MEMORY_BYTES = _SMALLEST_HOST_BYTES - _SMALLEST_HOST_BYTES // 8
 
 
 class RowPipeline(Pipeline, Protocol):
@@ -47,7 +51,7 @@ class Indexed:
     """
 
     index: Index
-    formats: Mapping[str, Format] = field(default_factory=dict)
+    formats: Mapping[str, UnitFormat] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,82 +68,75 @@ class Streamed:
 
 
 @dataclass(frozen=True)
+class ReaderJob:
+    """What the engine asks of a job, for readers that are no TPUJob.
+
+    Attributes:
+        data: The data section; its global batch is that of all readers.
+        num_hosts: Readers.
+        max_steps: None: epochs end a pass.
+        free_memory_bytes: What bounds the shuffle buffer.
+    """
+
+    data: DataSpec
+    num_hosts: int = 1
+    max_steps: None = None
+    free_memory_bytes: int = _FREE_MEMORY_BYTES
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Everything about the batches but who reads them.
 
     Attributes:
-        origin: Where rows lie.
+        origin: Where rows lie. A stream keeps its own order.
         prepare: Makes the pipeline for so many rows a batch.
-        max_length: Tokens of a row.
+        data: Task, length, order and the policy for bad records; its batch size and epochs say nothing yet.
         arrays: Names of the arrays that are delivered.
-        shuffled: Whether the engine permutes rows. A stream keeps its own order.
-        seed: Key of the order, with the epoch.
-        buffer_size: Rows open at once over all readers.
-        on_bad_record: ``fail``, or ``mask``: the row stays, without loss.
     """
 
     origin: Indexed | Streamed
     prepare: Callable[[int], RowPipeline]
-    max_length: int
+    data: DataSpec
     arrays: tuple[str, ...]
-    shuffled: bool = False
-    seed: int = 0
-    buffer_size: int | Literal["auto"] = "auto"
-    on_bad_record: Literal["fail", "mask"] = "fail"
 
-    def job(self, world_size: int, batch_size: int, epochs: int) -> TPUJob:
-        """Return the job that the engine is to do: one reader per host, ``batch_size`` rows each."""
-        return make_job(
-            {
-                "sources": ({"files": "given"},),
-                "tokenizer": {"path": "given"},
-                "max_length": self.max_length,
-                "global_batch_size": world_size * batch_size,
-                "epochs": epochs,
-                "on_bad_record": self.on_bad_record,
-                "shuffle": {
-                    "order": "shuffled" if self.shuffled else "sequential",
-                    "seed": self.seed,
-                    "buffer_size": self.buffer_size,
-                },
-            },
-            world_size,
-        )
+    def job(self, world_size: int, batch_size: int, epochs: int) -> ReaderJob:
+        """Return what the engine is to do for so many readers, each with ``batch_size`` rows of a global batch."""
+        update = {"global_batch_size": world_size * batch_size, "epochs": epochs}
+        return ReaderJob(self.data.model_copy(update=update), world_size)
+
+    def shuffled(self, seed: int, buffer_size: int | Literal["auto"]) -> Recipe:
+        """Return the recipe with rows permuted.
+
+        Raises:
+            SpecError: No such seed or buffer.
+        """
+        values = self.data.model_dump(mode="json") | {"shuffle": shuffle_section(seed, buffer_size)}
+        return replace(self, data=make_data_spec(values))
 
 
-def make_job(data: Mapping[str, Any], world_size: int = 1) -> TPUJob:
-    """Return a job of so many hosts with one chip each: the data engine takes jobs, and asks them for nothing else.
+def shuffle_section(seed: int, buffer_size: int | Literal["auto"]) -> dict[str, Any]:
+    """Return the words of the spec for rows that are permuted."""
+    return {"order": "shuffled", "seed": seed, "buffer_size": buffer_size}
+
+
+def make_data_spec(values: Mapping[str, Any]) -> DataSpec:
+    """Return a data section of what a caller gave; numbers may be numpy's, and rows are in order unless it says else.
 
     Args:
-        data: The data section as the spec has it.
-        world_size: Hosts.
+        values: As the spec has them. Source and tokenizer, where the caller holds the objects, and the batch size need
+            not be among them.
 
     Raises:
         SpecError: Every value that the spec refuses.
     """
-    alone = next(g for g in GENERATIONS if any(machine.chips == 1 for machine in g.machines))
-    topology = format_topology((1,) * alone.dimensions)
-    document = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "spec": {
-            "slice": {"generation": alone.name, "topology": topology, "count": world_size},
-            "worker": {"backend": "jax"},
-            "data": {"batch_sharded_over": "hosts", **data},
-            "train": {"entrypoint": "a.caller"},
-        },
+    held = {
+        "sources": [{"files": "given"}],
+        "tokenizer": {"path": "given", "engine": "reference"},
+        "shuffle": {"order": "sequential"},
+        "global_batch_size": 1,
     }
-    # Through the text, which is JSON and so YAML: its faults are judged and worded in one place.
-    return load_job(json.dumps(document, default=_plain))
-
-
-def make_data_spec(data: Mapping[str, Any]) -> DataSpec:
-    """Return a data section; a batch size is not asked for.
-
-    Raises:
-        SpecError: Every value that the spec refuses.
-    """
-    return make_job({"global_batch_size": 1, **data}).spec.data
+    return load_data(json.loads(json.dumps({**held, **values}, default=_plain)))
 
 
 def _plain(value: Any) -> Any:

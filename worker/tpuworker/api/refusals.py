@@ -24,6 +24,10 @@ _ARGUMENTS = {
     "spec.slice": "world_size",
 }
 
+#: A hint that tells of these is about taking part of a split, which a caller does otherwise.
+_WORDS_OF_THE_SPEC = ("data.filter", "train.steps")
+_PART_HINT = "hand over datasets.load_dataset(name, split='train[:10%]') for a part of a split"
+
 
 @contextmanager
 def in_arguments() -> Iterator[None]:
@@ -32,7 +36,7 @@ def in_arguments() -> Iterator[None]:
         yield
     except FaultsError as error:
         faults = [
-            replace(fault, path=argument_of(fault.path), hint=_without_paths(fault.hint), line=None)
+            replace(fault, path=argument_of(fault.path), hint=_in_calls(fault.hint), line=None)
             for fault in error.faults
         ]
         raise type(error)(faults, error.where) from error
@@ -51,5 +55,7 @@ def refuse(argument: str, found: str, wanted: str, hint: str = "") -> NoReturn:
     raise SpecError([Fault(argument, found, wanted, hint)])
 
 
-def _without_paths(text: str) -> str:
-    return text.replace("spec.data.", "")
+def _in_calls(hint: str) -> str:
+    if any(word in hint for word in _WORDS_OF_THE_SPEC):
+        return _PART_HINT
+    return hint.replace("spec.data.", "")

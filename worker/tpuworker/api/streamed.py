@@ -194,7 +194,7 @@ class StreamReader:
             yield StreamBatch(made.arrays, place)
 
     def _refuse_bad(self, bad: Mapping[int, str], places: list[StreamPlace]) -> None:
-        if not bad or self.recipe.on_bad_record == "mask":
+        if not bad or self.recipe.data.on_bad_record == "mask":
             return
         faults = []
         for row, reason in list(bad.items())[:_FAULTS_SHOWN]:

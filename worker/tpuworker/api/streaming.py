@@ -8,12 +8,12 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from tpuworker.api.feed import Feed
-from tpuworker.api.origins import open_tokens
+from tpuworker.api.origins import Named
 from tpuworker.api.recipe import Recipe
 from tpuworker.api.refusals import in_arguments
 from tpuworker.api.tensors import Tensors, refuse_worker_process, to_long
 from tpuworker.api.token_stream import ARRAYS, TokenStream
-from tpuworker.api.tokenised import TokenisedPipeline
+from tpuworker.api.tokens_recipe import tokens_recipe
 from tpuworker.api.world import find_world
 
 
@@ -45,7 +45,8 @@ class StreamingDataset(IterableDataset[Tensors]):  # type: ignore[misc]
             self.world = find_world(world_size, rank) if given else dataset.world
         else:
             self.world = find_world(world_size, rank)
-            self.recipe = tokens_recipe(dataset, ARRAYS)
+            with in_arguments():
+                self.recipe = tokens_recipe(dataset, Named(), ARRAYS)
         self._feed: Feed | None = None
 
     def __iter__(self) -> Iterator[Tensors]:
@@ -83,21 +84,3 @@ class StreamingDataset(IterableDataset[Tensors]):  # type: ignore[misc]
         if self._feed is None:
             self._feed = Feed(self.recipe, self.world, 1)
         return self._feed
-
-
-def tokens_recipe(dataset: Any, arrays: tuple[str, ...]) -> Recipe:
-    """Return the recipe of a dataset that was tokenised before.
-
-    Args:
-        dataset: Object of ``datasets``.
-        arrays: Arrays to deliver; ``labels`` too where the dataset has that column.
-    """
-    with in_arguments():
-        origin, names, max_length = open_tokens(dataset)
-    pipeline = TokenisedPipeline(names, max_length)
-    return Recipe(
-        origin=origin,
-        prepare=lambda _: pipeline,
-        max_length=max_length,
-        arrays=(*arrays, *(name for name in names if name not in arrays)),
-    )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from tpuworker.api.origins import Named, open_text
-from tpuworker.api.recipe import Indexed, Recipe, RowPipeline, make_data_spec
+from tpuworker.api.origins import Named, open_text, source_of
+from tpuworker.api.recipe import Indexed, Recipe, RowPipeline, make_data_spec, shuffle_section
 from tpuworker.api.refusals import refuse
 from tpuworker.pipeline import make_pipeline
-from tpuworker.spec.data import DataSpec
+from tpuworker.spec.data import DataSpec, TokenizerSpec
 from tpuworker.tokens.engines import load_engine
 from tpuworker.tokens.processors import cpu_limit
-from tpuworker.tokens.resolve import load_tokenizer, tokenizer_of
+from tpuworker.tokens.resolve import find_limit, load_tokenizer, tokenizer_of
 from tpuworker.tokens.tokenizer import Tokenizer
 
 #: A "longest input" from here on is a way of saying that there is none.
@@ -46,9 +47,7 @@ def text_recipe(
     loss_on: Literal["assistant", "all"] = "all",
     truncation_side: Literal["right", "left"] = "right",
     on_bad_record: Literal["fail", "mask"] = "fail",
-    shuffled: bool = False,
-    seed: int = 0,
-    buffer_size: int | Literal["auto"] = "auto",
+    shuffle: tuple[int, int | Literal["auto"]] | None = None,
 ) -> Recipe:
     """Return the recipe of a text or conversation column.
 
@@ -64,48 +63,41 @@ def text_recipe(
         loss_on: What carries loss in a conversation.
         truncation_side: End at which a long row is cut.
         on_bad_record: What a bad record does.
-        shuffled: Whether the engine permutes rows.
-        seed: Key of the order.
-        buffer_size: Rows open at once.
+        shuffle: Seed and buffer of rows that are permuted; None keeps their order.
 
     Raises:
         SpecError: Arguments that do not fit together, or a tokenizer that does not fit.
         InputError: No such data or column.
     """
-    columns = {} if column is None else {"conversation_column" if task == "conversation" else "text_column": column}
-    is_path = isinstance(tokenizer, str)
+    given: dict[str, Any] = {}
+    if column is not None:
+        given["conversation_column" if task == "conversation" else "text_column"] = column
+    if shuffle is not None:
+        given["shuffle"] = shuffle_section(*shuffle)
+    if isinstance(dataset, str | Path):
+        given["sources"] = [source_of(str(dataset), named)]
+    is_path = isinstance(tokenizer, str | Path)
     data = make_data_spec(
         {
-            "sources": ({"files": "given"},),
-            "tokenizer": {"path": tokenizer if is_path else "given"},
+            "tokenizer": {"path": str(tokenizer) if is_path else "given", "engine": "reference"},
             "task": task,
             "max_length": max_length,
             "pad_labels": pad_labels,
             "truncation_side": truncation_side,
             "on_bad_record": on_bad_record,
             "conversation": {"loss_on": loss_on},
-            "shuffle": {"seed": seed, "buffer_size": buffer_size},
-            **columns,
+            **given,
         }
     )
     resolved = load_tokenizer(data) if is_path else tokenizer_of(data, tokenizer)
     threads = cpu_limit()
     prepare = _Prepare(data, resolved, load_engine("reference", resolved.json_text, threads))
-    origin = open_text(dataset, named, data)
+    origin = open_text(dataset, data)
     pipeline = make_pipeline(data, resolved, prepare.engine, 1)
     if isinstance(origin, Indexed):
         # A column of another type is refused here, not by a thread at the first batch.
         pipeline.encode(pa.array([], origin.index.sources[0].schema.field(0).type))
-    return Recipe(
-        origin=origin,
-        prepare=prepare,
-        max_length=max_length,
-        arrays=arrays,
-        shuffled=shuffled,
-        seed=seed,
-        buffer_size=buffer_size,
-        on_bad_record=on_bad_record,
-    )
+    return Recipe(origin, prepare, data, arrays)
 
 
 def usable_max_length(tokenizer: Any, max_length: int | None) -> int:
@@ -116,7 +108,10 @@ def usable_max_length(tokenizer: Any, max_length: int | None) -> int:
     """
     if max_length is not None:
         return max_length
-    limit = getattr(tokenizer, "model_max_length", None)
+    if isinstance(tokenizer, str | Path):
+        limit = find_limit(TokenizerSpec(path=str(tokenizer)))
+    else:
+        limit = getattr(tokenizer, "model_max_length", None)
     if not isinstance(limit, int) or not 1 < limit < _NO_LIMIT:
         refuse("max_length", "nothing, and a tokenizer that sets no limit of its own", "the tokens of a row")
     return limit

@@ -10,11 +10,13 @@ from typing import Any, Literal
 from tpuworker.api.feed import Arrays, Feed
 from tpuworker.api.origins import Named
 from tpuworker.api.recipe import Recipe, Streamed
-from tpuworker.api.refusals import in_arguments, refuse
+from tpuworker.api.refusals import in_arguments
 from tpuworker.api.text import text_recipe
 from tpuworker.api.world import World, find_world
 
 ARRAYS = ("input_ids", "attention_mask")
+#: Rows that a stream holds for shuffling where the caller names no number.
+STREAM_BUFFER_ROWS = 10_000
 
 
 class TokenStream:
@@ -81,7 +83,7 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
     tokenizer: Any,
     max_length: int,
     seed: int = 42,
-    buffer_size: int | Literal["auto"] = 10_000,
+    buffer_size: int | Literal["auto"] = STREAM_BUFFER_ROWS,
     *,
     text_column: str | None = None,
     config: str | None = None,
@@ -130,18 +132,17 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
             arrays=ARRAYS,
             column=text_column,
             on_bad_record=on_bad_record,
-            shuffled=True,
-            seed=seed,
-            buffer_size=buffer_size,
+            shuffle=(seed, buffer_size),
         )
     return TokenStream(shuffled_by_itself(recipe), world)
 
 
 def shuffled_by_itself(recipe: Recipe) -> Recipe:
     """Return a recipe whose stream, if it is one, shuffles with the recipe's seed and buffer."""
-    if not isinstance(recipe.origin, Streamed) or not recipe.shuffled:
+    shuffle = recipe.data.shuffle
+    if not isinstance(recipe.origin, Streamed) or shuffle.order == "sequential":
         return recipe
-    if recipe.buffer_size == "auto":
-        refuse("buffer_size", "'auto' for a stream, which does not tell its size", "a number of rows")
-    stream = recipe.origin.stream.shuffle(seed=recipe.seed, buffer_size=recipe.buffer_size)
+    # A stream does not tell its size; this is what ``auto`` gives for the smallest data.
+    buffer_rows = STREAM_BUFFER_ROWS if shuffle.buffer_size == "auto" else shuffle.buffer_size
+    stream = recipe.origin.stream.shuffle(seed=shuffle.seed, buffer_size=buffer_rows)
     return replace(recipe, origin=replace(recipe.origin, stream=stream))

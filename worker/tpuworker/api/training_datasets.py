@@ -113,7 +113,7 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
             Fault(f"dataset, row {numbers[bad.row]}", f"{bad.reason} {bad.detail}".rstrip(), "a sound record")
             for bad in documents.bad
         ]
-        if faults and self.recipe.on_bad_record == "fail":
+        if faults and self.recipe.data.on_bad_record == "fail":
             raise DataError(faults)
         rows = to_long(pipeline.rows(documents).arrays)
         return [{name: rows[name][row] for name in ARRAYS} for row in range(len(numbers))]

@@ -40,20 +40,6 @@ class Pipeline(Protocol):
         ...
 
 
-class Host(Protocol):
-    """What the loader asks of an identity."""
-
-    @property
-    def host_rank(self) -> int:
-        """Rank of this host over all slices."""
-        ...
-
-    @property
-    def num_hosts(self) -> int:
-        """Hosts of the job."""
-        ...
-
-
 class Making(Protocol):
     """How batches of a layout are made: read ahead by one thread, made by several, put in order by the consumer."""
 

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tpuworker.data.index import Dropped, Index, SourceIndex
+from tpuworker.data.job import DataJob
 from tpuworker.errors import DataError, Fault, FaultsError, InputError, SpecError
 from tpuworker.formats import ENDINGS, FORMATS, FileUnits, Format, format_named
 from tpuworker.formats.hub import resolve_hub
 from tpuworker.formats.tfds import resolve_tfds
 from tpuworker.formats.values import plain_type, unify_types
 from tpuworker.spec.data import DataSpec, FilesSource, HubSource, SkipPolicy, Source, TfdsSource
-from tpuworker.spec.job import TPUJob
 from tpuworker.storage import FileInfo, Storage, redact
 
 #: Judges the wanted column of a unit: (row, reason) of every row that cannot become a training row.
@@ -25,6 +25,27 @@ Judge = Callable[[Any], Iterable[tuple[int, str]]]
 Result = TypeVar("Result")
 _THREADS = 16
 _FAULTS_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The column that is read of every file.
+
+    Attributes:
+        candidates: Names to look for; the first that exists is taken.
+        of_text: Whether it has to hold text.
+        hint: What to do where none of them is there.
+    """
+
+    candidates: tuple[str, ...]
+    of_text: bool
+    hint: str
+
+    @classmethod
+    def of(cls, data: DataSpec) -> Wanted:
+        """Return the column that a task reads."""
+        is_text = data.task != "conversation"
+        return cls(data.column_candidates, is_text, f"set spec.data.{'text' if is_text else 'conversation'}_column")
 
 
 @dataclass(frozen=True)
@@ -39,7 +60,12 @@ class _Scanned:
 
 
 def build_index(
-    job: TPUJob, *, storage: Storage | None = None, judge: Judge | None = None, threads: int = _THREADS
+    job: DataJob,
+    *,
+    storage: Storage | None = None,
+    judge: Judge | None = None,
+    wanted: Wanted | None = None,
+    threads: int = _THREADS,
 ) -> Index:
     """Return the index of a job's sources.
 
@@ -50,21 +76,22 @@ def build_index(
         job: The job.
         storage: How bytes are read; for tests and for retry policies of one's own.
         judge: What else makes a row bad under ``skip``, from the task (roles, templates).
+        wanted: The column. Default: what the task reads.
         threads: Files read at the same time.
 
     Raises:
         InputError: Files that are not there, not what their name says, without the column: every one of them.
         DataError: Bad records under ``fail`` that the files' own statistics tell of, or too many under ``skip``.
     """
-    storage = storage or Storage()
+    storage, wanted = storage or Storage(), wanted or Wanted.of(job.data)
     instances: dict[str, Format] = {name: kind() for name, kind in FORMATS.items()}
     sources: list[SourceIndex] = []
     faults: list[Fault] = []
     kinds: set[type[FaultsError]] = set()
     with ThreadPoolExecutor(threads, thread_name_prefix="index") as pool:
-        for number in range(len(job.spec.data.sources)):
+        for number in range(len(job.data.sources)):
             try:
-                sources.append(_Indexer(job.spec.data, number, storage, instances, judge, pool).index())
+                sources.append(_Indexer(job.data, number, storage, instances, judge, wanted, pool).index())
             except FaultsError as error:
                 faults += error.faults
                 kinds.add(type(error))
@@ -89,6 +116,7 @@ class _Indexer:
     storage: Storage
     formats: dict[str, Format]
     judge: Judge | None
+    wanted: Wanted
     pool: ThreadPoolExecutor
 
     def index(self) -> SourceIndex:
@@ -165,19 +193,17 @@ class _Indexer:
         if not file.size_bytes:
             hint = "an upload that broke off? Remove it, or set on_bad_record to skip it"
             raise InputError([Fault(redact(file.url), "an empty file", f"a {name} file", hint)])
-        return self.formats[name].index(self.storage, file, self.spec.column_candidates)
+        return self.formats[name].index(self.storage, file, self.wanted.candidates)
 
     def _column(self, scanned: _Scanned) -> tuple[str, Any]:
         """Return the column and the type it has in all files, or refuse with the columns that there are."""
         filled = [(file, units) for file, units in zip(scanned.files, scanned.units, strict=True) if len(units.rows)]
         everything = list(dict.fromkeys(name for _, units in filled for name in units.columns.names))
-        column = next((name for name in self.spec.column_candidates if name in everything), None)
-        key = "conversation_column" if self.spec.task == "conversation" else "text_column"
+        column = next((name for name in self.wanted.candidates if name in everything), None)
         if column is None:
-            wanted = " or ".join(map(repr, self.spec.column_candidates))
-            hint = f"set spec.data.{key}"
+            wanted = " or ".join(map(repr, self.wanted.candidates))
             found = f"columns {', '.join(everything) or 'none'}"
-            raise InputError([Fault(self.place, found, f"a column {wanted}", hint)])
+            raise InputError([Fault(self.place, found, f"a column {wanted}", self.wanted.hint)])
         import pyarrow as pa
 
         faults, kind = [], pa.null()
@@ -197,13 +223,13 @@ class _Indexer:
             faults.append(refusal)
         if faults:
             raise InputError(_shown(faults))
-        return column, _as_read(kind, self.spec.task)
+        return column, _as_read(kind, of_text=self.wanted.of_text)
 
     def _type_refusal(self, column: str, kind: Any) -> Fault | None:
         import pyarrow as pa
 
         text = pa.types.is_null(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)
-        if text or self.spec.task == "conversation":
+        if text or not self.wanted.of_text:
             return None
         return Fault(self.place, f"{column} of type {kind}", "a column of text")
 
@@ -273,12 +299,11 @@ def _name(source: Source) -> str:
     return source.hub if isinstance(source, HubSource) else source.tfds
 
 
-def _as_read(kind: Any, task: str) -> Any:
+def _as_read(kind: Any, *, of_text: bool) -> Any:
     """Return the type that units are cast to: text tasks read strings, also where files say binary or nothing."""
     import pyarrow as pa
 
-    text = task != "conversation" and (pa.types.is_null(kind) or pa.types.is_binary(kind))
-    return pa.string() if text else kind
+    return pa.string() if of_text and (pa.types.is_null(kind) or pa.types.is_binary(kind)) else kind
 
 
 def _assemble(*, number: int, name: str, weight: float, scanned: _Scanned, column: str, kind: Any) -> SourceIndex:
@@ -353,4 +378,4 @@ def _filtered(keep: Any, table: Any, path: str) -> Any:
     return answer
 
 
-__all__ = ["Judge", "build_index", "load_filter"]
+__all__ = ["Judge", "Wanted", "build_index", "load_filter"]

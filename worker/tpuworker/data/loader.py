@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Self
 
-from tpuworker.data.batches import Host, HostBatch, Made, Making, Pipeline, RowMaking, Work
+from tpuworker.data.batches import HostBatch, Made, Making, Pipeline, RowMaking, Work
 from tpuworker.data.counters import Counters, LoaderStats
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.index import Index
+from tpuworker.data.job import DataJob, Host
 from tpuworker.data.packing import PackedMaking
 from tpuworker.data.plan import DataPlan, make_data_plan
 from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, UnitReader
@@ -23,8 +24,7 @@ from tpuworker.data.streaming import StreamMaking
 from tpuworker.data.tokenising import make_tokenising
 from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
-from tpuworker.formats import Format
-from tpuworker.spec.job import TPUJob
+from tpuworker.formats import UnitFormat
 from tpuworker.storage import Storage
 
 _DEPTH = 4
@@ -59,7 +59,7 @@ class Loader:
 
     def __init__(
         self,
-        job: TPUJob,
+        job: DataJob,
         identity: Host,
         index: Index,
         pipeline: Pipeline,
@@ -70,7 +70,7 @@ class Loader:
         threads: int = _THREADS,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         accept_changed_data: bool = False,
-        formats: Mapping[str, Format] | None = None,
+        formats: Mapping[str, UnitFormat] | None = None,
     ) -> None:
         self.plan: DataPlan = make_data_plan(job, index, start)
         now = Cursor.start(self.plan, {**index.fingerprints, **pipeline.fingerprint})
@@ -91,7 +91,7 @@ class Loader:
         reader = UnitReader(index, storage, self.counters, budget_bytes=budget_bytes, formats=formats)
         making = _making(
             Work(
-                data=job.spec.data,
+                data=job.data,
                 plan=self.plan,
                 index=index,
                 lanes=self.plan.lanes_of(identity.host_rank),

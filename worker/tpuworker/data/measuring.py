@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpuworker.data.batches import Host, bad_rows, refusal
+from tpuworker.data.batches import bad_rows, refusal
 from tpuworker.data.counters import Counters
 from tpuworker.data.index import Index, SourceIndex
+from tpuworker.data.job import DataJob, Host
 from tpuworker.data.rows import GatheredRows, UnitReader, place_of
 from tpuworker.data.sequence import RowRefs
 from tpuworker.data.tokenising import make_tokenising
 from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import count_rows
-from tpuworker.spec.job import TPUJob
 from tpuworker.storage import Storage, is_remote
 
 Int32s = npt.NDArray[np.int32]
@@ -36,7 +36,7 @@ _SHOWN = 10
 
 
 def measured(
-    job: TPUJob,
+    job: DataJob,
     index: Index,
     pipeline: Any,
     identity: Host,
@@ -62,7 +62,7 @@ def measured(
     Raises:
         DataError: Bad records under ``on_bad_record: fail``.
     """
-    spec = job.spec.data
+    spec = job.data
     if spec.layout != "pack" or spec.packing_form != "exact" or index.lengths:
         return index
     talk: Exchange = exchange or (lambda _, mine: [mine])
@@ -108,7 +108,7 @@ def _units(index: Index, rank: int, num_hosts: int) -> list[tuple[int, int]]:
     return every[rank::num_hosts]
 
 
-def _measure(job: TPUJob, index: Index, pipeline: Any, identity: Host, storage: Storage) -> list[Int32s]:
+def _measure(job: DataJob, index: Index, pipeline: Any, identity: Host, storage: Storage) -> list[Int32s]:
     """Return the token counts of this host's units, int32 [rows] each."""
     counters = Counters()
     reader, workers = UnitReader(index, storage, counters), Workers(_THREADS, "measure")
@@ -123,7 +123,7 @@ def _measure(job: TPUJob, index: Index, pipeline: Any, identity: Host, storage: 
     def lengths_of(gathered: GatheredRows) -> Int32s:
         documents = tokenising.documents(gathered)
         bad = bad_rows(reader, gathered, documents)
-        if bad and job.spec.data.on_bad_record == "fail":
+        if bad and job.data.on_bad_record == "fail":
             raise refusal(tuple(row for _, row in bad))
         return documents.lengths.astype(np.int32)  # type: ignore[no-any-return]
 
@@ -166,15 +166,15 @@ class _Kept:
         self._system, self._path = storage.system(path) if is_remote(path) else storage.system(f"file://{path}")
 
     @classmethod
-    def of(cls, job: TPUJob, index: Index, pipeline: Any, storage: Storage) -> _Kept | None:
+    def of(cls, job: DataJob, index: Index, pipeline: Any, storage: Storage) -> _Kept | None:
         """Return where counts of this data under this tokenizer are kept, or None without a cache."""
-        if job.spec.data.cache is None:
+        if job.data.cache is None:
             return None
         decides = {name: value for name, value in pipeline.fingerprint.items() if name != "layout"}
         # Counts of a run that put up with bad records must not spare another one from refusing them.
-        known = [decides, index.fingerprints, job.spec.data.on_bad_record == "fail"]
+        known = [decides, index.fingerprints, job.data.on_bad_record == "fail"]
         name = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:32]
-        return cls(f"{job.spec.data.cache.rstrip('/')}/token-counts-{name}", storage)
+        return cls(f"{job.data.cache.rstrip('/')}/token-counts-{name}", storage)
 
     def read(self) -> bytes:
         """Return the counts, or nothing if there are none that are whole."""

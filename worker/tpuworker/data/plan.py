@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tpuworker.data.index import Index
+from tpuworker.data.job import DataJob
 from tpuworker.data.mixture import Mixture, block_counts
 from tpuworker.errors import Fault, InputError
 from tpuworker.layout.pieces import WINDOW_DOCUMENTS
-from tpuworker.spec.job import TPUJob
 
 if TYPE_CHECKING:
     from tpuworker.data.cursor import Cursor
@@ -105,7 +105,7 @@ class DataPlan:
         return range(host_rank * lanes_per_host, (host_rank + 1) * lanes_per_host)
 
 
-def make_data_plan(job: TPUJob, index: Index, cursor: Cursor | None = None) -> DataPlan:
+def make_data_plan(job: DataJob, index: Index, cursor: Cursor | None = None) -> DataPlan:
     """Return the plan of a job's data.
 
     Args:
@@ -117,11 +117,11 @@ def make_data_plan(job: TPUJob, index: Index, cursor: Cursor | None = None) -> D
     Raises:
         InputError: Fewer rows than a batch, or lanes that the hosts cannot share.
     """
-    spec = job.spec.data
+    spec = job.data
     packing: Literal["none", "exact", "stream"] = "none" if spec.layout == "pad" else spec.packing_form
     is_estimate = packing == "exact" and not index.lengths
     index = guessed(index, spec.max_length).ordered if is_estimate else index.ordered
-    lanes = cursor.num_lanes if cursor else job.num_lanes
+    lanes = cursor.num_lanes if cursor else job.data.num_lanes(job.num_hosts)
     limit = buffer_limit_bytes(job)
     buffer = _buffer_rows(job, index, limit)
     if cursor:
@@ -169,21 +169,13 @@ def guessed(index: Index, max_length: int) -> Index:
     return replace(index, lengths=tuple(nothing for _ in index.sources), window_rows=tuple(windows))
 
 
-def buffer_limit_bytes(job: TPUJob) -> int:
+def buffer_limit_bytes(job: DataJob) -> int:
     """Return the RAM of one host that the shuffle buffer may take, from the table of machines and the pod's own use.
 
     It does not depend on the number of hosts, and one host is allowed the whole buffer of the job, so the order is the
     same on any number of them.
     """
-    memory = (job.spec.worker.memory_gib or job.spec.slice.shape.machine.plan_gib) * _GIB
-    shared = job.spec.worker.shared_memory_gib
-    others = _PROCESS_BYTES + (memory // 8 if shared is None else shared * _GIB)
-    for volume in job.spec.worker.volumes:
-        if volume.scratch is not None and volume.scratch.medium == "memory":
-            others += volume.scratch.scratch_gib * _GIB
-        if volume.gcsfuse is not None and volume.gcsfuse.file_cache_gib:
-            others += volume.gcsfuse.file_cache_gib * _GIB
-    return max(0, int((memory - others) * _BUFFER_FRACTION))
+    return max(0, int((job.free_memory_bytes - _PROCESS_BYTES) * _BUFFER_FRACTION))
 
 
 @dataclass(frozen=True)
@@ -193,8 +185,8 @@ class _Buffer:
     window_rows: tuple[int, ...] = ()
 
 
-def _buffer_rows(job: TPUJob, index: Index, limit_bytes: int) -> _Buffer:
-    asked = job.spec.data.shuffle.buffer_size
+def _buffer_rows(job: DataJob, index: Index, limit_bytes: int) -> _Buffer:
+    asked = job.data.shuffle.buffer_size
     if asked == "auto":
         rows, rule = _auto_rows(index.num_rows)
     else:
@@ -215,14 +207,14 @@ def _auto_rows(num_rows: int) -> tuple[int, str]:
     return (least, "0.1 % of the rows") if least > rows else (rows, rule)
 
 
-def _windows(job: TPUJob, index: Index, lanes: int, buffer: _Buffer, limit_bytes: int) -> tuple[int, ...]:
+def _windows(job: DataJob, index: Index, lanes: int, buffer: _Buffer, limit_bytes: int) -> tuple[int, ...]:
     """Return the rows of a window for each source: its share of the buffer, and under ``auto`` a typical unit.
 
     A smaller window would be decoded with its whole unit all the same, so it would save nothing and shuffle less.
     """
     weights = np.array([source.weight for source in index.sources])
     windows = [max(1, math.ceil(buffer.rows * share / lanes)) for share in weights / weights.sum()]
-    if job.spec.data.shuffle.buffer_size != "auto":
+    if job.data.shuffle.buffer_size != "auto":
         return tuple(windows)
     fitting = limit_bytes / max(1.0, index.mean_row_bytes) / lanes
     for number, source in enumerate(index.sources):
@@ -231,17 +223,17 @@ def _windows(job: TPUJob, index: Index, lanes: int, buffer: _Buffer, limit_bytes
     return tuple(windows)
 
 
-def _judge(job: TPUJob, index: Index, lanes: int) -> None:
-    batch, hosts = job.spec.data.global_batch_size, job.num_hosts
+def _judge(job: DataJob, index: Index, lanes: int) -> None:
+    batch, hosts = job.data.global_batch_size, job.num_hosts
     faults = []
     if batch % lanes or lanes % hosts:
         found = f"{lanes} lanes for {hosts} hosts and a batch of {batch}"
         hint = f"resume on a number of hosts that divides {lanes}, with the batch it began with"
         faults.append(Fault("spec.slice", found, "hosts that divide the lanes, lanes that divide the batch", hint))
-    if job.spec.data.layout == "pack" and job.spec.data.packing_form == "stream":
+    if job.data.layout == "pack" and job.data.packing_form == "stream":
         faults += _stream_faults(job, index, lanes)
     elif len(index.sources) > 1:
-        least = 1 if job.spec.data.shuffle.order == "sequential" else lanes
+        least = 1 if job.data.shuffle.order == "sequential" else lanes
         faults += [
             Fault(
                 f"spec.data.sources[{source.number}]",
@@ -252,16 +244,16 @@ def _judge(job: TPUJob, index: Index, lanes: int) -> None:
             for source in index.sources
             if source.num_rows < least
         ]
-    elif index.num_rows < batch and job.spec.data.remainder == "drop":
+    elif index.num_rows < batch and job.data.remainder == "drop":
         hint = f"lower global_batch_size to {index.num_rows} or less, or set remainder: mask"
         faults.append(Fault("spec.data.sources", f"{index.num_rows:,} rows", f"one global batch, {batch:,}", hint))
     if faults:
         raise InputError(faults)
 
 
-def _stream_faults(job: TPUJob, index: Index, lanes: int) -> list[Fault]:
+def _stream_faults(job: DataJob, index: Index, lanes: int) -> list[Fault]:
     faults = []
-    if job.spec.train.steps is None:
+    if job.max_steps is None:
         found = "no number of steps, and documents that are packed as they are read"
         hint = "set it, or set packing.form to exact, which counts the steps of the epochs first"
         faults.append(Fault("spec.train.steps", found, "the steps of the job", hint))
@@ -276,8 +268,8 @@ def _stream_faults(job: TPUJob, index: Index, lanes: int) -> list[Fault]:
 class _Whole:
     """The steps of the job and what they leave over."""
 
-    def __init__(self, job: TPUJob, index: Index, lanes: int) -> None:
-        spec, batch = job.spec.data, job.spec.data.global_batch_size
+    def __init__(self, job: DataJob, index: Index, lanes: int) -> None:
+        spec, batch = job.data, job.data.global_batch_size
         self._job = job
         rows = [source.num_rows for source in index.sources]
         if spec.layout == "pack" and spec.packing_form == "stream":
@@ -285,7 +277,7 @@ class _Whole:
             return
         if len(rows) == 1:
             self.counts: tuple[int, ...] = ()
-            self.steps_per_epoch = job.steps_per_epoch(rows[0])
+            self.steps_per_epoch = job.data.steps_per_epoch(rows[0])
             used = self.steps_per_epoch * batch
             self.remainder_rows = abs(rows[0] - used)
             self.source_epochs: tuple[float, ...] = (self.num_steps / self.steps_per_epoch,)
@@ -311,15 +303,15 @@ class _Whole:
 
     def _stream(self, rows: list[int]) -> None:
         """Lanes go round for as long as the spec says; no row is left over, and epochs show as the run goes."""
-        weights = [source.weight for source in self._job.spec.data.sources]
+        weights = [source.weight for source in self._job.data.sources]
         self.counts = tuple(map(int, block_counts(weights))) if len(rows) > 1 else ()
-        self.steps_per_epoch = self._job.spec.train.steps or 0
+        self.steps_per_epoch = self._job.max_steps or 0
         self.remainder_rows = 0
         self.source_epochs = ()
 
     @property
     def num_steps(self) -> int:
         """All epochs, or ``train.steps`` if that is less."""
-        whole = self._job.spec.data.epochs * self.steps_per_epoch
-        limit = self._job.spec.train.steps
+        whole = self._job.data.epochs * self.steps_per_epoch
+        limit = self._job.max_steps
         return whole if limit is None else min(whole, limit)

@@ -19,7 +19,7 @@ from tpuworker.data.index import Index, SourceIndex
 from tpuworker.data.sequence import FILLER, RowRefs
 from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
-from tpuworker.formats import FORMATS, BadRecord, Format
+from tpuworker.formats import FORMATS, BadRecord, UnitFormat
 from tpuworker.storage import Storage, redact
 
 #: Decoded units that stay in RAM; what is over it is mapped from scratch, so a large window slows down and never fails.
@@ -91,13 +91,13 @@ class UnitReader:
         *,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         threads: int = _THREADS,
-        formats: Mapping[str, Format] | None = None,
+        formats: Mapping[str, UnitFormat] | None = None,
     ) -> None:
         self._index = index
         self._storage = storage
         self._counters = counters
         self._budget_bytes = budget_bytes
-        self._formats: dict[str, Format] = {name: kind() for name, kind in FORMATS.items()} | dict(formats or {})
+        self._formats: dict[str, UnitFormat] = {name: kind() for name, kind in FORMATS.items()} | dict(formats or {})
         self._types = [source.schema for source in index.sources]
         same = len({str(each.field(0).type) for each in self._types}) == 1
         self._kind = self._types[0].field(0).type if same else pa.string()

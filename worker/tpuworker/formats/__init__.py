@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpuworker.formats.arrow import ArrowFormat
-from tpuworker.formats.base import BadRecord, Decoded, FileUnits, Format
+from tpuworker.formats.base import BadRecord, Decoded, FileUnits, Format, UnitFormat
 from tpuworker.formats.hub import DatasetsFormat
 from tpuworker.formats.jsonl import JsonlFormat
 from tpuworker.formats.parquet import ParquetFormat
@@ -38,4 +38,4 @@ def format_named(file_name: str) -> str | None:
     return next((name for ending, name in ENDINGS.items() if lowered.endswith(ending)), None)
 
 
-__all__ = ["ENDINGS", "FORMATS", "BadRecord", "Decoded", "FileUnits", "Format", "format_named"]
+__all__ = ["ENDINGS", "FORMATS", "BadRecord", "Decoded", "FileUnits", "Format", "UnitFormat", "format_named"]

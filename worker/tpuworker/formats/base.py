@@ -76,8 +76,27 @@ class Decoded:
     bad: tuple[BadRecord, ...] = ()
 
 
-class Format(Protocol):
-    """One way of storing rows. An instance may keep caches; it is used by several threads at once."""
+class UnitFormat(Protocol):
+    """Reads units that an index knows. An instance may keep caches; it is used by several threads at once."""
+
+    def read(self, storage: Storage, file: FileInfo, start: int, stop: int, columns: Any | None) -> Decoded:
+        """Return the rows of one unit.
+
+        Args:
+            storage: How bytes are read.
+            file: The file.
+            start: As the index has it.
+            stop: As the index has it.
+            columns: ``pyarrow.Schema`` of the columns to read, cast to its types; None reads all as they are.
+
+        Raises:
+            DataError: The file changed since it was indexed.
+        """
+        ...
+
+
+class Format(UnitFormat, Protocol):
+    """One way of storing rows in files."""
 
     name: ClassVar[str]
     """The word the spec uses."""
@@ -94,21 +113,6 @@ class Format(Protocol):
 
         Raises:
             InputError: The file is not what its name says, or is cut off.
-        """
-        ...
-
-    def read(self, storage: Storage, file: FileInfo, start: int, stop: int, columns: Any | None) -> Decoded:
-        """Return the rows of one unit.
-
-        Args:
-            storage: How bytes are read.
-            file: The file.
-            start: As the index has it.
-            stop: As the index has it.
-            columns: ``pyarrow.Schema`` of the columns to read, cast to its types; None reads all as they are.
-
-        Raises:
-            DataError: The file changed since it was indexed.
         """
         ...
 

@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tpuworker.errors import Fault, SpecError
+from tpuworker.spec.data import DataSpec
 from tpuworker.spec.job import TPUJob
 from tpuworker.spec.secret_values import find_secrets, looks_sensitive, secrets_in_lines
 
@@ -69,6 +70,22 @@ def load_job(text: str, where: str = "") -> TPUJob:
     if faults:
         raise SpecError(_in_order(faults), where)
     return job
+
+
+def load_data(values: Mapping[str, Any]) -> DataSpec:
+    """Return the data section that plain values describe, for programs that have no document.
+
+    Args:
+        values: As JSON would have them under ``spec.data``.
+
+    Raises:
+        SpecError: Every fault, with its path (``spec.data.max_length``), found, wanted and a hint.
+    """
+    try:
+        return DataSpec.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        document = Document({"spec": {"data": values}}, {}, ())
+        raise SpecError(_in_order(_faults(document, error, ("spec", "data")))) from None
 
 
 def parse_document(text: str, where: str = "") -> Document:
@@ -199,8 +216,9 @@ def _float(text: str) -> float | str:
     return number if math.isfinite(number) else str(text)
 
 
-def _faults(document: Document, error: ValidationError) -> list[Fault]:
-    errors = list(_flatten(error.errors(include_url=False)))
+def _faults(document: Document, error: ValidationError, inside: Path = ()) -> list[Fault]:
+    found = _flatten(error.errors(include_url=False))
+    errors = [ErrorDetails(**{**details, "loc": (*inside, *details["loc"])}) for details in found]
     faults = [_fault(document, details) for details in errors]
     parents = {fault.path.rpartition("[")[0] for fault in faults}
     # A list all of whose items are faulty is also reported as too short, which would only confuse.

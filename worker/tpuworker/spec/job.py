@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from tpuworker.spec.data import DataSpec
+from tpuworker.spec.data import DataSpec, resolve_lanes
 from tpuworker.spec.hardware import SliceSpec
 from tpuworker.spec.object_names import DataKey, DnsLabel, ObjectName, judge_keys, judge_labels
 from tpuworker.spec.pod import PodSpec
@@ -23,6 +23,7 @@ KIND = "TPUJob"
 #: Most bytes of an argument, or of ``NAME=value``, that Linux passes to a program (MAX_ARG_STRLEN less its final zero).
 _PASSING_LIMIT_BYTES = 131_071
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_GIB = 1 << 30
 _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
 
 
@@ -264,40 +265,40 @@ class TPUJob(StrictModel):
     @property
     def num_lanes(self) -> int:
         """Lanes of the epoch; ``auto`` resolved as :class:`~tpuworker.spec.data.ShuffleSpec` says."""
-        lanes = self.spec.data.shuffle.lanes
-        return resolve_lanes(self.spec.data.global_batch_size, self.num_hosts) if lanes == "auto" else lanes
+        return self.spec.data.num_lanes(self.num_hosts)
+
+    @property
+    def data(self) -> DataSpec:
+        """The data section: with the three properties below, all that the data engine asks of a job."""
+        return self.spec.data
+
+    @property
+    def max_steps(self) -> int | None:
+        """Steps after which the job ends, if that is before its epochs do."""
+        return self.spec.train.steps
+
+    @property
+    def free_memory_bytes(self) -> int:
+        """RAM of one host that neither its shared memory nor its volumes take."""
+        worker = self.spec.worker
+        memory = (worker.memory_gib or self.spec.slice.shape.machine.plan_gib) * _GIB
+        shared = worker.shared_memory_gib
+        others = memory // 8 if shared is None else shared * _GIB
+        for volume in worker.volumes:
+            if volume.scratch is not None and volume.scratch.medium == "memory":
+                others += volume.scratch.scratch_gib * _GIB
+            if volume.gcsfuse is not None and volume.gcsfuse.file_cache_gib:
+                others += volume.gcsfuse.file_cache_gib * _GIB
+        return memory - others
 
     def steps_per_epoch(self, num_rows: int) -> int:
         """Return the steps of one epoch over ``num_rows`` rows (packed rows, under ``layout: pack``)."""
-        batch = self.spec.data.global_batch_size
-        return num_rows // batch if self.spec.data.remainder == "drop" else -(-num_rows // batch)
+        return self.spec.data.steps_per_epoch(num_rows)
 
     def num_steps(self, num_rows: int) -> int:
         """Return the steps of the whole job: all epochs, or ``train.steps`` if that is less."""
         whole = self.spec.data.epochs * self.steps_per_epoch(num_rows)
         return whole if self.spec.train.steps is None else min(whole, self.spec.train.steps)
-
-
-#: Lanes that are enough for a shuffle as good as a full permutation (loaders study: V=64, k=3 gives 1.05).
-ENOUGH_LANES = 64
-
-
-def resolve_lanes(global_batch_size: int, num_hosts: int) -> int:
-    """Return the smallest divisor of the batch that has at least 64 lanes (or all rows) and whole lanes per host.
-
-    It is the same for every number of hosts that divides it, so a job resumes on fewer or more hosts.
-
-    Args:
-        global_batch_size: Rows of a step; a multiple of ``num_hosts``.
-        num_hosts: Hosts of the job.
-    """
-    enough = min(ENOUGH_LANES, global_batch_size)
-    fitting = (
-        lanes
-        for lanes in range(enough, global_batch_size + 1)
-        if global_batch_size % lanes == 0 and lanes % num_hosts == 0
-    )
-    return next(fitting)
 
 
 __all__ = [
@@ -311,5 +312,4 @@ __all__ = [
     "SecretRef",
     "TPUJob",
     "TrainSpec",
-    "resolve_lanes",
 ]

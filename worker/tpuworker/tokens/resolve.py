@@ -58,6 +58,16 @@ def load_tokenizer(data: DataSpec, policy: RetryPolicy | None = None) -> Tokeniz
     return _judged(data, _find(data.tokenizer, policy or RetryPolicy()))
 
 
+def find_limit(spec: TokenizerSpec, policy: RetryPolicy | None = None) -> int | None:
+    """Return the longest input that a tokenizer's own configuration allows, or None if it sets no limit.
+
+    Raises:
+        SpecError: It is not there, or has no fast form.
+        RetryError: The hub could not be reached, or asked to come back later.
+    """
+    return _find(spec, policy or RetryPolicy()).model_max_length
+
+
 def tokenizer_of(data: DataSpec, opened: Any) -> Tokenizer:
     """Judge a tokenizer that a program holds already, as :func:`load_tokenizer` judges one it has found.
 
