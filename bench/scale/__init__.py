@@ -1,10 +1,11 @@
-"""Cost as the work grows: files in the index, rows in the order, hosts of the job, places to restart from."""
+"""Cost as the work grows: files in the index, rows in the order, hosts, places to restart from, bytes streamed."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,19 @@ def point(panel: str, curve: str, size: float, cost: float, how: str = "measured
     return found
 
 
-def main(results: Path) -> int:
-    """Measure everything and write table, JSON and plot."""
+def main(results: Path, parts: Sequence[str] | None = None) -> int:
+    """Measure everything, or only some parts, and write table, JSON and plot.
+
+    Args:
+        results: Where these go.
+        parts: ``files``, ``order``, ``memory``; default: all of them.
+    """
     from bench import plot
-    from bench.scale import files, order
+    from bench.scale import files, memory, order
 
     facts = machine.describe()
-    points = [*files.measure(), *order.measure()]
+    every = {"files": files.measure, "order": order.measure, "memory": memory.measure}
+    points = [each for name, measure in every.items() if not parts or name in parts for each in measure()]
     results.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {"machine": facts, "points": [asdict(each) for each in points]}
     (results / "scale.json").write_text(json.dumps(content, indent=1) + "\n")

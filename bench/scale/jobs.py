@@ -11,7 +11,19 @@ from tpuworker.spec import TPUJob, load_job
 from tpuworker.storage import FileInfo
 
 
-def job_over(pattern: str, *, global_batch_size: int, num_hosts: int, seed: int = 0) -> TPUJob:
+def job_over(
+    pattern: str,
+    *,
+    global_batch_size: int,
+    num_hosts: int,
+    seed: int = 0,
+    tokenizer: str = "tokenizer.json",
+    max_length: int = 1024,
+    epochs: int = 1,
+    steps: int | None = None,
+    buffer_size: int | str = "auto",
+    lanes: int | str = "auto",
+) -> TPUJob:
     """Return a job over plain files with one chip a host."""
     document = {
         "apiVersion": "tpulaunch.dev/v1alpha1",
@@ -22,13 +34,14 @@ def job_over(pattern: str, *, global_batch_size: int, num_hosts: int, seed: int 
             "worker": {"backend": "jax"},
             "data": {
                 "sources": [{"files": pattern}],
-                "tokenizer": {"path": "tokenizer.json"},
-                "max_length": 1024,
+                "tokenizer": {"path": tokenizer, "eos_token": "<|end|>", "pad_token": "<|end|>"},
+                "max_length": max_length,
+                "epochs": epochs,
                 "global_batch_size": global_batch_size,
                 "batch_sharded_over": "hosts",
-                "shuffle": {"seed": seed},
+                "shuffle": {"seed": seed, "buffer_size": buffer_size, "lanes": lanes},
             },
-            "train": {"entrypoint": "bench.consumer"},
+            "train": {"entrypoint": "bench.consumer", **({} if steps is None else {"steps": steps})},
         },
     }
     return load_job(json.dumps(document))
