@@ -101,8 +101,15 @@ def test_a_restart_that_cures_nothing_does_not_happen() -> None:
     assert [rule.action for rule in plan.jobset_rules] == ["RestartJobSetAndIgnoreMaxRestarts", "FailJobSet"]
 
 
+def test_a_job_that_ran_too_long_ends_and_is_not_run_as_long_again() -> None:
+    plan = plan_of(schedule={"max_run_seconds": 3600})
+    assert plan.active_deadline_seconds == 3600
+    last = plan.jobset_rules[-1]
+    assert (last.action, last.reason) == ("FailJobSet", "DeadlineExceeded")
+
+
 def test_failure_rules_bear_names_that_jobset_takes() -> None:
-    for rule in plan_of().jobset_rules:
+    for rule in plan_of(schedule={"max_run_seconds": 3600}).jobset_rules:
         assert rule.name.isalnum()
         assert rule.name[0].isalpha()
 

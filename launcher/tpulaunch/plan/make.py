@@ -11,7 +11,7 @@ from dataclasses import replace
 from tpulaunch.names import default_name, judge_name
 from tpulaunch.plan.capacity import NODE_POOL_LABEL, Capacity, plan_capacity
 from tpulaunch.plan.environment import Switches, plan_environment
-from tpulaunch.plan.failure import JOBSET_RULES, pod_rules
+from tpulaunch.plan.failure import jobset_rules, pod_rules
 from tpulaunch.plan.memory import judge_memory, plan_memory
 from tpulaunch.plan.remarks import remarks_on
 from tpulaunch.plan.storage import fuse_annotations, plan_storage
@@ -93,7 +93,7 @@ def draft_plan(
         num_slices=slices.count,
         hosts_per_slice=slices.hosts_per_slice,
         restarts=spec.schedule.restarts,
-        jobset_rules=JOBSET_RULES,
+        jobset_rules=jobset_rules(has_deadline=spec.schedule.max_run_seconds is not None),
         pod_rules=pod_rules(container.name),
         ttl_seconds_after_finished=spec.schedule.ttl_seconds_after_finished,
         active_deadline_seconds=spec.schedule.max_run_seconds,
