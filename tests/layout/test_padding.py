@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as HFTokenizer
 
 from tests.tokens.builders import make_reference, make_tokenizer
 from tests.tokens.families import FAMILIES
-from tpuworker.layout.pad import ARRAYS, gather_windows, pad_rows
+from tpuworker.layout.pad import ARRAYS, pad_rows
 from tpuworker.layout.rows import RowBuffers, Rows
 from tpuworker.tasks.text import PretrainTask, TextTask
 from tpuworker.tokens.documents import BadRecord, Documents
@@ -134,17 +134,6 @@ def test_the_account_is_closed_and_every_row_is_a_part_of_its_document(
         assert ids[sum(mask) :] == [PAD] * (max_length - sum(mask))
         assert kept == (body if len(body) <= max_length else kept)
         assert kept[1:] == (body[1:][: len(kept) - 1] if side == "right" else body[len(body) - len(kept) + 1 :])
-
-
-@given(st.integers(0, 30), st.integers(1, 9), st.lists(st.integers(0, 30), max_size=7))
-def test_windows_are_copied_from_everywhere_even_over_the_end(size: int, width: int, begins: list[int]) -> None:
-    source = np.arange(size, dtype=np.int32)
-    at = np.array([min(begin, size) for begin in begins], np.int64)
-    out = np.full((len(at), width), -1, np.int32)
-    gather_windows(source, at, out)
-    for row, begin in zip(out, at, strict=True):
-        inside = min(width, size - int(begin))
-        assert row[:inside].tolist() == list(range(begin, begin + inside))
 
 
 def test_buffers_are_used_again_only_when_nobody_holds_them() -> None:
