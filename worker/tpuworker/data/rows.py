@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tpuworker.data.counters import Counters
+from tpuworker.data.gathering import Picked, gather_column
 from tpuworker.data.index import Index, SourceIndex
 from tpuworker.data.sequence import FILLER, RowRefs
 from tpuworker.data.workers import Workers
@@ -135,27 +136,21 @@ class UnitReader:
             DataError: A unit cannot be read, with its file.
             UnavailableError: The storage kept failing.
         """
-        kind = self._kind
         keys = np.stack([refs.sources, refs.units])
         distinct, where = np.unique(keys, axis=1, return_inverse=True)
         where = where.reshape(-1)
         order = np.argsort(where, kind="stable")
         edges = np.searchsorted(where[order], np.arange(distinct.shape[1] + 1))
-        parts, bad = [], list[BadRecord]()
-        for number in range(distinct.shape[1]):
-            places = order[edges[number] : edges[number + 1]]
-            source, unit = map(int, distinct[:, number])
+        picked, bad = list[Picked](), list[BadRecord]()
+        for number, (source, unit) in enumerate(distinct.T.tolist()):
             if source == FILLER:
-                parts.append(pa.nulls(len(places), kind))
                 continue
-            decoded = self._unit((source, unit))
-            rows = refs.rows[places]
-            parts.append(decoded.array.take(pa.array(rows)).cast(kind))
+            places = order[edges[number] : edges[number + 1]]
+            decoded, rows = self._unit((source, unit)), refs.rows[places]
+            picked.append((decoded.array, rows, places))
             bad += _bad_places(decoded.bad, rows, places)
-        inverse = np.empty(len(order), dtype=np.int64)
-        inverse[order] = np.arange(len(order))
         with self._counters.busy("read"):
-            column = pa.concat_arrays(parts).take(pa.array(inverse))
+            column = gather_column(picked, len(refs.sources), self._kind)
         self._counters.add("read", rows=len(column), num_bytes=column.nbytes)
         return GatheredRows(column, refs, tuple(sorted(bad, key=lambda each: each.row)))
 
