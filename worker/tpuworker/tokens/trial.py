@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from tpuworker.tokens import trials
-from tpuworker.tokens.engine import Encoded, Engine, Int64s
+from tpuworker.tokens.engine import Encoded, Engine, Int64s, concatenate
 from tpuworker.tokens.verdict import Mismatch, merge_runs
 
 #: If more of the swept characters differ, the engine is not one with a few odd ones: it is wrong.
@@ -85,23 +86,32 @@ def try_everything(
     """
     content = json.loads(tokenizer_json)
     added = [token["content"] for token in content.get("added_tokens") or ()]
-    swept = trials.sweep_code_points()[:: effort.one_character_of].tolist()
-    odd = _odd_characters(engine, reference, swept)
-    if len(odd) > MOST_DIVERGENT:
-        mismatch = _first_mismatch(engine, reference, trials.sweep_texts(odd[: trials.SWEEP_WIDTH]))
-        return Finding(len(swept), mismatch)
-    divergent = merge_runs([(code, code) for code in odd])
+    # One text keeps one processor of the reference busy for seconds; all else is tried on the others meanwhile.
+    with ThreadPoolExecutor(1, thread_name_prefix="try-long") as aside:
+        long_text = _long_text(samples, (), effort.long_text_bytes)
+        coming = aside.submit(reference.encode, [long_text])
+        swept = trials.sweep_code_points()[:: effort.one_character_of].tolist()
+        odd = _odd_characters(engine, reference, swept)
+        if len(odd) > MOST_DIVERGENT:
+            mismatch = _first_mismatch(engine, reference, trials.sweep_texts(odd[: trials.SWEEP_WIDTH]))
+            return Finding(len(swept), mismatch)
+        divergent = merge_runs([(code, code) for code in odd])
+        texts = [*trials.nasty_texts(added), *trials.random_texts(seed, effort.random_texts, added)]
+        if content.get("normalizer"):
+            texts += trials.mark_pairs(seed, effort.mark_pairs)
+        texts = [text for text in texts if not _holds(text, divergent)]
+        wanted = reference.encode(texts)
+        if _holds(long_text, divergent):
+            long_text = _long_text(samples, divergent, effort.long_text_bytes)
+            coming = aside.submit(reference.encode, [long_text])
+        texts.append(long_text)
+        wanted = concatenate([wanted, coming.result()])
 
-    texts = [*trials.nasty_texts(added), *trials.random_texts(seed, effort.random_texts, added)]
-    if content.get("normalizer"):
-        texts += trials.mark_pairs(seed, effort.mark_pairs)
-    texts = [text for text in texts if not _holds(text, divergent)]
-    texts.append(_long_text(samples, divergent, effort.long_text_bytes))
-    num_trials = len(texts) + len(swept)
-    mismatch = _first_mismatch(engine, reference, texts)
-    if mismatch is None and _digest(engine.encode(texts)) != _digest(engine.encode(texts)):
+    found = engine.encode(texts)
+    mismatch = _mismatch_among(engine, reference, texts, differing(found, wanted))
+    if mismatch is None and _digest(found) != _digest(engine.encode(texts)):
         mismatch = Mismatch("the same texts twice", (), ())
-    return Finding(num_trials, mismatch, divergent)
+    return Finding(len(texts) + len(swept), mismatch, divergent)
 
 
 def differing(engine: Encoded, reference: Encoded) -> Int64s:
@@ -145,7 +155,11 @@ def _shrink(text: str, differs: Callable[[str], bool]) -> str:
 
 
 def _first_mismatch(engine: Engine, reference: Engine, texts: Sequence[str]) -> Mismatch | None:
-    places = differing(engine.encode(texts), reference.encode(texts))
+    return _mismatch_among(engine, reference, texts, differing(engine.encode(texts), reference.encode(texts)))
+
+
+def _mismatch_among(engine: Engine, reference: Engine, texts: Sequence[str], places: Int64s) -> Mismatch | None:
+    """Return the smallest difference in the shortest of the texts that differ, or None if none does."""
     if not len(places):
         return None
     shortest = min((texts[place] for place in places), key=len)
