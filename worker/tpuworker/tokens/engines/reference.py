@@ -6,7 +6,6 @@ import os
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -54,6 +53,9 @@ class ReferenceEngine:
         encodings: list[Any] = self._tokenizer.encode_batch_fast(strings, add_special_tokens=False)
         offsets = np.zeros(len(encodings) + 1, np.int64)
         np.cumsum([len(encoding) for encoding in encodings], out=offsets[1:])
-        # The library hands ids out as lists only. array() is the shortest way from a list of ints to memory.
-        ids = array("i", chain.from_iterable(encoding.ids for encoding in encodings))
+        # The library hands ids out as lists only. fromlist() is the shortest way from a list of ints to memory: an
+        # iterator over all lists costs half as much again.
+        ids = array("i")
+        for encoding in encodings:
+            ids.fromlist(encoding.ids)
         return Encoded(np.frombuffer(ids, np.int32), offsets)
