@@ -57,6 +57,11 @@ def main(name: str, rank: int, num_hosts: int, port: int, sharding: str) -> None
     seen["compiles_of_new_shape"] = backend.num_compiles() - before
     seen["named"] = list(backend.compiled_since(before))
 
+    backend.post("words", f"of host {rank}, \u00fc")
+    backend.exchange("all have posted", b"")
+    seen["posted"] = backend.posted("words")
+    seen["not_posted"] = backend.posted("other words")
+
     ballot = backend.vote(rank)
     backend.probe(backend.put(rows_of_host(rank)))
     seen["late_ballot"] = ballot()
@@ -68,6 +73,8 @@ def main(name: str, rank: int, num_hosts: int, port: int, sharding: str) -> None
             seen["diverged"] = str(error)
     print("SEEN " + json.dumps(seen), flush=True)
     backend.stop()
+    backend.post("words after parting", "x")
+    assert backend.posted("words after parting") is None
 
 
 if __name__ == "__main__":

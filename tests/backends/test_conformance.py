@@ -110,6 +110,13 @@ def test_hosts_that_have_diverged_are_told_so(seen: list[dict[str, Any]]) -> Non
         assert "hosts have diverged: this host exchanges 'tag 0', host rank 1 exchanges 'tag 1'" in seen[0]["diverged"]
 
 
+def test_the_first_words_under_a_name_are_found_by_every_host(seen: list[dict[str, Any]]) -> None:
+    if len(seen) > 1:
+        assert seen[0]["posted"] in {f"of host {rank}, \u00fc" for rank in range(len(seen))}
+        assert all(host["posted"] == seen[0]["posted"] for host in seen)
+    assert all(host["not_posted"] is None for host in seen)
+
+
 @pytest.mark.jax
 def test_jax_names_what_was_compiled_and_lets_devices_of_a_host_share_rows() -> None:
     pytest.importorskip("jax")

@@ -111,6 +111,32 @@ def test_a_reader_that_fails_on_one_host_ends_all_at_the_same_step_with_its_word
     assert "failed first, with exit code 1" in err
 
 
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("jax", marks=[pytest.mark.jax, needs_jax]),
+        pytest.param(
+            "torch_xla",
+            marks=[
+                pytest.mark.torch_xla,
+                pytest.mark.skipif(find_spec("torch_xla") is None, reason="torch_xla is not installed"),
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_trainers_own_error_on_one_host_is_everybodys_last_word(machine: Machine, backend: str, failing: int) -> None:
+    code, out, err = machine.run(2, f"if rank == {failing} and session.step == 4: raise KeyError('mine')", backend)
+    assert code == 1, out + err
+    ends = {record["host"]: record for record in records(out, "end")}
+    assert set(ends) == {"0/0", "1/0"}
+    for record in ends.values():
+        assert (record["exit_code"], record["reason"], record["failed_host"]) == (1, "KeyError", f"{failing}/0")
+        assert "'mine'" in record["message"]
+    assert ends[f"{1 - failing}/0"]["message"].startswith(f"host {failing}/0: KeyError: ")
+    assert f"host {failing}/0 failed first, with exit code 1: 'mine'" in err
+
+
 @pytest.mark.jax
 @needs_jax
 def test_hosts_stop_together_on_one_hosts_sigterm_and_another_number_of_hosts_goes_on(machine: Machine) -> None:

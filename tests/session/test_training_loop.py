@@ -57,7 +57,7 @@ class Bench:
 
     def open(self, **sections: Any) -> Session:
         run = self.run(**sections)
-        opening = Opening(run.setting, run.reporter, self.stop)
+        opening = Opening(run.setting, run.reporter, self.stop, run.fail)
         session = opening.open()
         self.sessions.append(session)
         return session

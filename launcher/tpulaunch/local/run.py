@@ -223,18 +223,25 @@ class _Local:
         ]
         if failure.code == EXIT_RETRY and causes and not self._was_asked:
             failure = causes[0]
+        said = self._last_words(failure.rank)
+        # Or it ended with the failure of a peer that stayed until all had heard of it.
+        ranks = {label: rank for rank, label in enumerate(self._labels)}
+        cause = ranks.get(str(said.get("failed_host")), failure.rank)
+        if cause != failure.rank and self._workers.codes.get(cause):
+            failure = Ended(cause, self._workers.codes[cause])
+            said = self._last_words(cause)
+        words = str(said.get("message", "")).partition("\n")[0]
         label = self._labels[failure.rank]
-        words = self._last_words(failure.rank)
         _remark(self._err, f"host {label} failed first, with exit code {failure.code}{': ' + words if words else ''}")
         return failure.code
 
-    def _last_words(self, rank: int) -> str:
+    def _last_words(self, rank: int) -> dict[str, Any]:
         path = Path(self._environments[rank][wire.ENV_TERMINATION_LOG])
         try:
-            record: Any = json.loads(path.read_text("utf-8"))
-            return str(record.get("message", "")).splitlines()[0]
-        except (OSError, ValueError, IndexError, AttributeError):
-            return ""
+            record = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return record if isinstance(record, dict) else {}
 
 
 @contextlib.contextmanager

@@ -25,7 +25,8 @@ class Backend(Protocol):
 
     A backend is started once per process. Every host calls ``put``, ``probe``, ``exchange``, ``broadcast`` and ``vote``
     in the same order, from one thread. When a peer is lost they raise an error for which
-    :func:`tpuworker.backends.failures.is_peer_failure` holds.
+    :func:`tpuworker.backends.failures.is_peer_failure` holds. ``post`` and ``posted`` wait for no peer: any host
+    may call them at any time, from any thread.
     """
 
     name: ClassVar[str]
@@ -98,6 +99,15 @@ class Backend(Protocol):
         The vote is ordered before all work that is given to the devices afterwards, so reading it costs no waiting if
         a step lies between.
         """
+
+    def post(self, name: str, words: str) -> None:
+        """Leave words with host 0 under a name, for every host to find; the first under a name stay.
+
+        They are lost without an error where host 0 is gone, or the hosts have not met or have parted.
+        """
+
+    def posted(self, name: str) -> str | None:
+        """Return what was posted under a name, at once; None if nothing was, or host 0 is gone."""
 
     def wait(self) -> None:
         """Wait until the devices have done all work given so far."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tpuworker.backends import Backend
 from tpuworker.backends.failures import is_peer_failure
-from tpuworker.errors import EXIT_ERROR, RetryError, WorkerError
+from tpuworker.errors import EXIT_ERROR, EXIT_OK, RetryError, WorkerError
 from tpuworker.identity import Identity
 
 Result = TypeVar("Result")
@@ -62,21 +62,23 @@ def settle(backend: Backend, identity: Identity, what: str, failure: Exception |
         PeerError: As :func:`together`.
         Exception: ``failure`` itself, on the host where it happened first.
     """
-    told = backend.exchange(f"settle {what}", b"" if failure is None else _telling(failure))
+    words = b"" if failure is None else to_words(failure, identity.host_rank)
+    told = backend.exchange(f"settle {what}", words)
     first = next((rank for rank, words in enumerate(told) if words), None)
     if first is None:
         return
     if first == identity.host_rank and failure is not None:
         raise failure
-    words = json.loads(told[first])
-    error = PeerError(identity.label_of(first), words["reason"], words["message"], words["exit_code"])
-    raise error from failure
+    raise from_words(told[first], identity) from failure
 
 
 def describe(error: BaseException) -> tuple[str, str, int]:
     """Return reason, message and exit code of a failure, whoever raised it."""
     if isinstance(error, WorkerError):
         return error.reason, str(error), error.exit_code
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else EXIT_OK if error.code is None else EXIT_ERROR
+        return "SystemExit" if code else "", f"training code ended the process with {error.code!r}", code
     if is_peer_failure(error):
         message = f"a peer or the network was lost: {type(error).__name__}: {str(error).strip()}"
         return RetryError.__name__, message, RetryError.exit_code
@@ -85,6 +87,14 @@ def describe(error: BaseException) -> tuple[str, str, int]:
     return type(error).__name__, f"{error}{place}", EXIT_ERROR
 
 
-def _telling(error: Exception) -> bytes:
+def to_words(error: BaseException, host_rank: int) -> bytes:
+    """Return a failure of a host as bytes for the others."""
     reason, message, exit_code = describe(error)
-    return json.dumps({"reason": reason, "message": message[:3000], "exit_code": exit_code}).encode()
+    words = {"rank": host_rank, "reason": reason, "message": message[:3000], "exit_code": exit_code}
+    return json.dumps(words).encode()
+
+
+def from_words(words: bytes, identity: Identity) -> PeerError:
+    """Return the failure that :func:`to_words` described on another host."""
+    said = json.loads(words)
+    return PeerError(identity.label_of(said["rank"]), said["reason"], said["message"], said["exit_code"])

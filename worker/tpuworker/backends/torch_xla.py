@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import os
@@ -45,6 +46,7 @@ class TorchXlaBackend:
         self._num_hosts = 1
         self._rank = 0
         self._group: Any = None
+        self._store: Any = None
         self._rows: tuple[str, ...] | str = ("host", "device")
 
     def start(self, identity: Identity, *, platform: Platform, sharding: Sharding = "devices") -> None:
@@ -99,6 +101,8 @@ class TorchXlaBackend:
             if failures.is_peer_failure(error):
                 raise RetryError(f"the {identity.num_hosts} hosts did not meet at {address}: {error}") from error
             raise
+        # A connection of its own: the group's is held for as long as one of its calls waits.
+        self._store = dist.distributed_c10d._get_default_store().clone()
 
     @property
     def num_devices(self) -> int:
@@ -232,6 +236,19 @@ class TorchXlaBackend:
         for tensor, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
             tensor.copy_(mean.reshape(tensor.shape).to(tensor.device))
 
+    def post(self, name: str, words: str) -> None:
+        """Leave words in the store of torch.distributed."""
+        if (store := self._store) is not None:
+            with contextlib.suppress(RuntimeError):  # the store's host is gone
+                store.compare_set(name, "", words)
+
+    def posted(self, name: str) -> str | None:
+        """Return the words that the store holds."""
+        if (store := self._store) is not None:
+            with contextlib.suppress(RuntimeError):
+                return bytes(store.get(name)).decode() if store.check([name]) else None
+        return None
+
     def wait(self) -> None:
         """Run what is pending and wait until the devices are idle."""
         import torch_xla
@@ -245,6 +262,7 @@ class TorchXlaBackend:
         if self._num_hosts > 1:
             import torch.distributed as dist
 
+            self._store = None
             if dist.is_initialized():
                 dist.destroy_process_group()
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuworker import backends
-from tpuworker.backends.consensus import together
+from tpuworker.backends.consensus import PeerError, together
 from tpuworker.errors import Fault, IdentityError, PreflightError, SpecError
 from tpuworker.identity import Identity, identify
 from tpuworker.report.lines import Reporter
 from tpuworker.report.metrics import Metrics
+from tpuworker.session.first_failure import FirstFailure
 from tpuworker.session.training import Session
 from tpuworker.signals import StopRequest
 from tpuworker.spec import TPUJob, load_job, wire
@@ -113,14 +114,19 @@ class Opening:
         setting: What the environment says.
         reporter: The log.
         stop: Whether somebody asked to stop.
+        on_failure: Ends this process when another host has failed; called on a thread of its own.
     """
 
-    def __init__(self, setting: Setting, reporter: Reporter, stop: StopRequest) -> None:
+    def __init__(
+        self, setting: Setting, reporter: Reporter, stop: StopRequest, on_failure: Callable[[PeerError], None]
+    ) -> None:
         self.setting = setting
         self.verdict: Verdict | None = None
         self.session: Session | None = None
+        self.first_failure: FirstFailure | None = None
         self._reporter = reporter
         self._stop = stop
+        self._on_failure = on_failure
 
     def open(self, users_code: Callable[[], Any] | None = None) -> Session:
         """Return the session once the proof is given.
@@ -141,6 +147,7 @@ class Opening:
         backend = _load_backend(job.spec.worker.backend)
         backend.start(identity, platform=setting.platform, sharding=job.spec.data.batch_sharded_over)
         self._stop.listen()  # again: jax.distributed puts a handler of its own over ours
+        self.first_failure = FirstFailure(backend, identity, self._on_failure)
         together(backend, identity, "devices", lambda: _judge_devices(job, backend))
         if users_code is not None:
             together(backend, identity, "training code", users_code)

@@ -7,6 +7,8 @@ import contextlib
 import importlib
 import os
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -43,7 +45,8 @@ class Run:
         self.setting = setting
         self.reporter = reporter
         self.stop = StopRequest()
-        self.opening = Opening(setting, reporter, self.stop)
+        self.opening = Opening(setting, reporter, self.stop, self._follow)
+        self._speaking = threading.RLock()  # a failure while success is told is told by the same thread
 
     def train(self) -> int:
         """Give the proof, call ``spec.train.entrypoint``, and return the exit code."""
@@ -84,23 +87,43 @@ class Run:
             message = f"training returned after step {session.step} of {session.num_steps}"
         else:
             message = f"all {session.num_steps} steps done"
+        self._speak_alone()
         self._end(message, "", EXIT_OK)
         return EXIT_OK
 
     def fail(self, error: BaseException) -> int:
         """Say what went wrong and return the exit code that goes with it; hosts that are gone are not waited for."""
-        if isinstance(error, SystemExit):
-            code = error.code if isinstance(error.code, int) else EXIT_OK if error.code is None else 1
-            self._end(f"training code ended the process with {error.code!r}", "SystemExit" if code else "", code)
-            return code
+        self._speak_alone()
+        first = self.opening.first_failure
+        if first is not None and is_peer_failure(error):
+            error = first.heard() or error
         reason, message, code = describe(error)
-        if not isinstance(error, WorkerError) and not is_peer_failure(error):
+        # What a restart cures has a pod as its cause, and whoever ended that has to find it ended first.
+        is_told = first is not None and code not in (EXIT_OK, EXIT_RETRY)
+        if first is not None and is_told and not isinstance(error, PeerError):
+            first.tell(error)
+        if not isinstance(error, WorkerError | SystemExit) and not is_peer_failure(error):
             self.reporter.say("".join(traceback.format_exception(error)).rstrip(), "ERROR")
         with contextlib.suppress(Exception):
-            if self.opening.session is not None:
+            if self.opening.session is not None and threading.current_thread() is threading.main_thread():
                 self.opening.session.close()
         self._end(message, reason, code, failed_host=error.host if isinstance(error, PeerError) else None)
+        if first is not None and is_told:
+            first.leave()
         return code
+
+    def _speak_alone(self) -> None:
+        """Let one thread speak the last words; one that comes later waits here for the end of the process."""
+        if not self._speaking.acquire(blocking=False):
+            while True:
+                time.sleep(_FOLLOW_SECONDS)
+
+    def _follow(self, error: PeerError) -> None:
+        """End this process with another host's failure, wherever its main thread is."""
+        try:
+            self.fail(error)
+        finally:
+            _leave(error.exit_code)
 
     def _end(self, message: str, reason: str, code: int, failed_host: str | None = None) -> None:
         session, verdict = self.opening.session, self.opening.verdict
