@@ -209,6 +209,33 @@ def test_hosts_with_other_code_are_refused_before_a_step_and_named(machine: Mach
 
 @pytest.mark.jax
 @needs_jax
+def test_a_host_whose_copy_of_a_file_has_other_bytes_is_refused_and_named(machine: Machine) -> None:
+    for slice_index in (0, 1):
+        (machine.directory / f"disk-{slice_index}").mkdir()
+        write_corpus(machine.directory / f"disk-{slice_index}")
+    copy = machine.directory / "disk-1" / "part-1.parquet"
+    content = bytearray(copy.read_bytes())
+    content[content.index(b"w0") + 1] ^= 1  # as many rows, the same footer, another word
+    copy.write_bytes(content)
+    document = document_over(Path(), train={"entrypoint": "on_own_disk.main"})
+    (machine.directory / "on_own_disk.py").write_text(
+        "import os\nos.chdir('disk-' + os.environ['TPULAUNCH_SLICE_INDEX'])\n"
+        "def main(session): raise AssertionError('trained')\n"
+    )
+    code, out, err = machine.run_document(2, document)
+    assert code == 3, out + err
+    for verdict in verdicts(out):
+        (fault,) = verdict["faults"]
+        assert fault["path"] == "file part-1.parquet"
+        assert "on host 1/0" in fault["found"]
+        assert f"{len(content):,} bytes with digest " in fault["found"]
+        assert f"{len(content):,} bytes with digest " in fault["wanted"]
+    assert "file part-1.parquet" in records(out, "end")[0]["message"]
+    assert "trained" not in out + err
+
+
+@pytest.mark.jax
+@needs_jax
 def test_a_program_that_attaches_gets_the_proof_the_session_and_the_exit_codes(machine: Machine) -> None:
     script = machine.directory / "train.py"
     document = document_over(machine.directory)

@@ -91,6 +91,8 @@ def disagreements(facts_of_hosts: Sequence[Mapping[str, str]], labels: Sequence[
 def _remedy(name: str) -> str:
     if name.startswith(("version", "python", "code", "your code")):
         return "pin the image by digest, so that all hosts run the same bytes"
+    if name.startswith("file "):
+        return "copy the data anew to that host, or read it from one place that all hosts share"
     if name.startswith(("source", "files")):
         return "the files changed while the hosts started, or hosts see different mounts"
     if name.startswith(("tokenizer", "chat")):

@@ -94,12 +94,21 @@ class Verdict:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the table, name and value."""
+        refused = [("refused", fault.describe()) for fault in self.faults]
+        world = f"{self.num_slices} slices, {self.num_hosts} hosts, {self.num_devices} devices"
+        if not self.num_steps:  # refused before there was a plan
+            return [
+                ("verdict", self.verdict.upper()),
+                ("job", f"{self.job}, {self.backend}"),
+                ("world", world),
+                *refused,
+            ]
         resumed = f", {self.start_step:,} of them done" if self.start_step else ""
         shapes = ", ".join(f"{name} {list(shape)}" for name, shape in self.shapes.items())
         return [
             ("verdict", self.verdict.upper()),
             ("job", f"{self.job}, {self.backend}"),
-            ("world", f"{self.num_slices} slices, {self.num_hosts} hosts, {self.num_devices} devices"),
+            ("world", world),
             ("devices", ", ".join(f"{name} {value}" for name, value in self.versions.items())),
             ("data", f"{self.num_rows:,} rows, {self.steps_per_epoch:,} steps an epoch"),
             ("steps", f"{self.num_steps:,} on every host{resumed}"),
@@ -110,7 +119,7 @@ class Verdict:
             ("compilations", f"{self.num_compiles} of {self.max_compiles} allowed"),
             ("global batches", f"{self.data_hash} (the same for any number of hosts)"),
             ("time", f"{self.seconds:.1f} s"),
-            *(("refused", fault.describe()) for fault in self.faults),
+            *refused,
         ]
 
     def table(self) -> str:

@@ -155,6 +155,7 @@ class Opening:
             f"{identity.num_hosts} hosts have met, {backend.num_devices} {backend.versions['platform']} devices"
         )
         index, tokenizer, start = self._shared(backend)
+        self._compare_files(backend, index)
         together(backend, identity, "plan", lambda: make_data_plan(job, index, start))
         pipeline, engine = self._tokens(backend, index, tokenizer)
         listed = index
@@ -252,6 +253,29 @@ class Opening:
             self._reporter.say(f"left out: {dropped.place}: {dropped.reason}", "WARNING")
         if len(source.dropped) > _SHOWN:
             self._reporter.say(f"{source.name}: {len(source.dropped):,} bad records left out in all", "WARNING")
+
+    def _compare_files(self, backend: backends.Backend, index: Index) -> None:
+        from tpuworker.preflight import Verdict, compare_files
+
+        identity = self.setting.identity
+        files = [file for source in index.sources for file in source.files]
+        compared = compare_files(files, backend, identity)
+        if compared.num_compared < compared.num_files and identity.host_rank == 0:
+            counts = f"{compared.num_compared:,} of {compared.num_files:,}"
+            self._reporter.say(f"data: {counts} local files were compared among hosts in the time there is", "WARNING")
+        if compared.faults:
+            self.verdict = Verdict(
+                verdict="refused",
+                job=self.setting.job_name,
+                backend=backend.name,
+                versions=backend.versions,
+                num_slices=identity.num_slices,
+                num_hosts=identity.num_hosts,
+                num_devices=backend.num_devices,
+                num_rows=index.num_rows,
+                faults=compared.faults,
+            )
+            self._tell_verdict(self.verdict)
 
     def _find_cursor(self) -> Cursor | None:
         store = self._store()
