@@ -51,6 +51,44 @@ print("SEEN " + json.dumps({{
 }}), flush=True)
 dist.destroy_process_group()
 """
+#: Rank 0 alone may read the corpus; then rank 1 is given other rows, another seed, and none at all.
+_SHARED = f"""
+import json, sys
+import tpuworker.api.origins as origins
+from tests.api.builders import in_memory, make_tokenizer, row_numbers
+from tpuworker.api import create_dataloader, create_deterministic_dataloader, create_streaming_dataset
+from tpuworker.errors import WorkerError
+import torch.distributed as dist
+rank, port = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{{port}}", rank=rank, world_size={WORLD})
+built = []
+build_index = origins.build_index
+origins.build_index = lambda job, **options: built.append(1) or build_index(job, **options)
+pattern, broken = __import__("os").environ["CORPUS"], __import__("os").environ["BROKEN"]
+tokenizer = make_tokenizer()
+
+def said(make):
+    try:
+        return [n for batch in make() for n in row_numbers(batch["input_ids"])]
+    except WorkerError as error:
+        return f"{{type(error).__name__}}: {{error}}"
+
+def named(seed, where=pattern, engine="reference"):
+    return create_deterministic_dataloader(where, "train", 4, tokenizer, seed, 0, max_length=8, engine=engine)
+
+rows = in_memory(40)
+print("SEEN " + json.dumps({{
+    "mine": said(lambda: named(3)),
+    "engine": said(lambda: named(3, engine="auto")),
+    "built": len(built),
+    "absent": said(lambda: named(3, broken)),
+    "seeds": said(lambda: named(rank)),
+    "few": said(lambda: create_dataloader(create_streaming_dataset(rows, "train", tokenizer, 8), 30 if rank else 4)),
+    "others": said(lambda: create_dataloader(create_streaming_dataset(
+        rows if rank else rows.select(range(1, 40)), "train", tokenizer, 8), 4)),
+}}), flush=True)
+dist.destroy_process_group()
+"""
 _MP_DEVICE_LOADER = f"""{_DATASET}
 import torch_xla
 import torch_xla.distributed.parallel_loader as pl
@@ -73,11 +111,11 @@ print("SEEN " + json.dumps({{
 """
 
 
-def run_processes(program: str, world_size: int) -> list[dict[str, Any]]:
+def run_processes(program: str, world_size: int, **variables: str) -> list[dict[str, Any]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    environment = {**os.environ, "PJRT_DEVICE": "CPU", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment = {**os.environ, "PJRT_DEVICE": "CPU", "TF_CPP_MIN_LOG_LEVEL": "2", **variables}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", program, str(rank), port],
@@ -132,6 +170,33 @@ def test_a_process_group_of_torch_tells_the_ranks_though_torch_xla_knows_one_pro
     alone = create_dataloader(rows, BATCH, 1, 0, shuffle=True, seed=7)
     assert joined(seen) == [batch["input_ids"][:, 0].tolist() for batch in alone]
     assert seen[0]["state"] == seen[1]["state"]
+
+
+@pytest.mark.torch_xla
+def test_ranks_that_can_talk_list_once_and_refuse_a_rank_that_has_other_data(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from tests.api.builders import hub_like
+
+    hub_like(tmp_path, [25, 15])
+    first, second = run_processes(
+        _SHARED,
+        WORLD,
+        CORPUS=f"{tmp_path}/data/*.parquet",
+        BROKEN=f"{tmp_path}/*.parquet",
+        XDG_CACHE_HOME=str(tmp_path),
+    )
+    assert sorted(first["mine"] + second["mine"]) == list(range(ROWS))
+    assert (first["engine"], second["engine"]) == (first["mine"], second["mine"])
+    assert (first["built"], second["built"]) == (2, 0)
+    assert first["absent"].startswith("InputError: ")
+    assert first["absent"].removeprefix("InputError: ") in second["absent"]
+    assert "rank 1: seed: found 1; wanted 0, as here" in first["seeds"]
+    assert "rank 0: seed: found 0; wanted 1, as here" in second["seeds"]
+    assert "rank 1: found" in first["few"]
+    assert "one global batch, 60" in first["few"]
+    assert "one global batch, 60" in second["few"]
+    assert "rank 1: source 0: rows: found 40; wanted 39, as here" in first["others"]
+    assert "rank 0: source 0: content" in second["others"]
 
 
 @pytest.mark.torch_xla

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from torch.utils.data import DataLoader
 
-from tpuworker.api.feed import Feed
+from tpuworker.api.engine import EngineChoice
+from tpuworker.api.feed import Feed, agreed
+from tpuworker.api.meeting import meeting_of
 from tpuworker.api.origins import Named
+from tpuworker.api.passes import Batches, Rows
 from tpuworker.api.recipe import Indexed, Recipe, Streamed
 from tpuworker.api.refusals import in_arguments, refuse
 from tpuworker.api.streaming import StreamingDataset
@@ -19,10 +22,10 @@ from tpuworker.api.text import text_recipe, usable_max_length
 from tpuworker.api.token_stream import ARRAYS, TokenStream
 from tpuworker.api.tokens_recipe import tokens_recipe
 from tpuworker.api.training_datasets import PretrainDataset
-from tpuworker.api.world import World, find_world
+from tpuworker.api.world import find_world
 
 
-class BatchLoader(DataLoader[Tensors]):  # type: ignore[misc]
+class BatchLoader(Batches, DataLoader[Tensors]):  # type: ignore[misc]
     """What the loader functions return: a ``DataLoader`` whose batches come from the engine's threads.
 
     ``batch_size``, ``drop_last`` (True), ``pin_memory`` (False) and ``num_workers`` read as those of any loader; there
@@ -41,69 +44,9 @@ class BatchLoader(DataLoader[Tensors]):  # type: ignore[misc]
         self.num_workers = num_workers
         self._feed = feed
 
-    @property
-    def world(self) -> World:
-        """Which reader of how many this is."""
-        return self._feed.world
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of the pass that runs, or of the next one."""
-        return self._feed.epoch
-
     def __iter__(self) -> Iterator[Tensors]:
         """Return a pass over an epoch: name to int64 [batch_size, max_length]; a whole pass moves to the next epoch."""
         return map(to_long, self._feed)
-
-    def __len__(self) -> int:
-        """Batches of an epoch, the same on every rank.
-
-        Raises:
-            TypeError: A stream does not tell how long it is.
-        """
-        return self._feed.num_steps
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of another epoch.
-
-        Raises:
-            SpecError: The loader was made for one epoch, or a state of another epoch waits to be gone on with.
-        """
-        self._feed.set_epoch(epoch)
-
-    def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
-        """Return the state after the batch handed out last: a small dict of text, equal on all ranks.
-
-        Args:
-            num_batches: State after so many batches of this pass instead, where something between this loader and the
-                training step reads ahead (``MpDeviceLoader`` by dozens of batches). Not for streams.
-        """
-        return self._feed.state_dict(num_batches)
-
-    def load_state_dict(self, state: Mapping[str, Any], *, accept_changed_data: bool = False) -> None:
-        """Go on where a state was taken.
-
-        Args:
-            state: From ``state_dict`` of a loader over the same data, with the same global batch.
-            accept_changed_data: Go on although rows, tokenizer or layout are not those of then.
-
-        Raises:
-            DataError: No such state, or one of other data, with every difference.
-        """
-        self._feed.load_state_dict(state, accept_changed_data=accept_changed_data)
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What the last pass failed with, or None.
-
-        For loops over something that stands between and keeps errors to itself: a ``MpDeviceLoader`` whose source
-        raises ends as if the epoch were over.
-        """
-        return self._feed.failure
-
-    def close(self) -> None:
-        """Stop the threads of a pass that was left early; they also end with the process."""
-        self._feed.close()
 
 
 def create_dataloader(
@@ -151,9 +94,9 @@ def create_dataloader(
         with in_arguments():
             recipe = recipe.shuffled(seed, buffer_size)
     said = world_size is not None or rank is not None
-    known = getattr(dataset, "world", None)
-    world = known if known is not None and not said else find_world(world_size, rank)
-    return BatchLoader(_as_torch(dataset), Feed(recipe, world, batch_size, threads=num_workers), num_workers)
+    world = find_world(world_size, rank) if said or not isinstance(dataset, Rows) else dataset.world
+    feed = agreed(meeting_of(world, "torch"), lambda: Feed(recipe, world, batch_size, threads=num_workers))
+    return BatchLoader(_as_torch(dataset), feed, num_workers)
 
 
 def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what programs have)
@@ -173,6 +116,7 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
     world_size: int | None = None,
     rank: int | None = None,
     num_workers: int = 0,
+    engine: EngineChoice = "reference",
 ) -> BatchLoader:
     """Return a loader over one epoch whose order is a pure function of the data, ``seed`` and ``epoch``.
 
@@ -196,6 +140,7 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
         world_size: Ranks. Default: what torch_xla, torch.distributed or the environment says.
         rank: Which of them this is.
         num_workers: As for :func:`create_dataloader`.
+        engine: As for :func:`create_streaming_dataset`.
 
     Returns:
         A :class:`BatchLoader` of ``input_ids`` and ``attention_mask``, int64 [batch_size, max_length]. Its
@@ -208,6 +153,7 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
     """
     _judge_loading(num_workers)
     world = find_world(world_size, rank)
+    meeting = meeting_of(world, "torch")
     with in_arguments():
         recipe = text_recipe(
             name,
@@ -218,10 +164,12 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
             arrays=ARRAYS,
             column=text_column,
             shuffle=(seed, buffer_size),
+            engine=engine,
+            meeting=meeting,
         )
     if isinstance(recipe.origin, Streamed):
         refuse("name", "a stream, whose order is its own", "a name or a dataset of known length")
-    feed = Feed(recipe, world, batch_size, threads=num_workers, epoch=epoch)
+    feed = agreed(meeting, lambda: Feed(recipe, world, batch_size, threads=num_workers, epoch=epoch))
     return BatchLoader(_as_torch(TokenStream(recipe, world)), feed, num_workers)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import index
 from typing import Any, Protocol, Self, SupportsIndex
 
+from tpuworker.api.meeting import Meeting
 from tpuworker.api.recipe import Indexed, Recipe, Streamed
 from tpuworker.api.refusals import in_arguments, refuse
 from tpuworker.api.streamed import StreamPlace, StreamReader
@@ -14,7 +15,7 @@ from tpuworker.api.world import World
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.loader import Loader
 from tpuworker.data.plan import make_data_plan
-from tpuworker.errors import DataError, Fault
+from tpuworker.errors import DataError, Fault, FaultsError
 from tpuworker.tokens.engine import Int32s
 
 Arrays = dict[str, Int32s]
@@ -116,6 +117,12 @@ class Feed:
             refuse("epoch", found, "that epoch", hint)
         self._epoch, self._is_done = epoch, False
         self._place = self._begin(epoch)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the batches are made of and in which order, in words: readers of one world must have the same."""
+        told = json.loads(self._begin(0).to_json())
+        return {**told.pop("fingerprints"), **{name: json.dumps(value) for name, value in told.items()}}
 
     def __iter__(self) -> Iterator[Arrays]:
         """Return a pass: name to int32 [batch_size, max_length]; a batch's memory is used again once it is let go."""
@@ -257,6 +264,23 @@ class Feed:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def agreed(meeting: Meeting | None, make: Callable[[], Feed]) -> Feed:
+    """Return a feed once every rank that can be asked has proved that it has the same data in the same order.
+
+    Raises:
+        DataError: Ranks differ, or another one has failed; with every difference.
+    """
+    if meeting is None:
+        return make()
+    try:
+        feed = make()
+    except FaultsError as error:
+        meeting.agree({}, error)
+        raise
+    meeting.agree(feed.facts)
+    return feed
 
 
 class _Pass:

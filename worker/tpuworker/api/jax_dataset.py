@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpuworker.api.feed import Feed
+from tpuworker.api.engine import EngineChoice
+from tpuworker.api.feed import Feed, agreed
+from tpuworker.api.meeting import meeting_of
 from tpuworker.api.origins import TFDS_PREFIX, Named, source_of
+from tpuworker.api.passes import Batches
 from tpuworker.api.refusals import in_arguments, refuse
 from tpuworker.api.text import text_recipe
 from tpuworker.api.tfds_table import TfdsTable, is_prepared
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 ARRAYS = ("input_ids", "labels")
 
 
-class JaxDataset:
+class JaxDataset(Batches):
     """What :func:`create_jax_dataset` returns: iterates over batches of ``jax.Array``.
 
     A whole pass moves on to the next epoch, which has an order of its own. Every process has the same number of steps.
@@ -33,24 +36,6 @@ class JaxDataset:
 
     def __init__(self, feed: Feed, sharding: jax.sharding.Sharding | None) -> None:
         self._feed, self.sharding = feed, sharding
-
-    @property
-    def world(self) -> World:
-        """Which process of how many this is."""
-        return self._feed.world
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of the pass that runs, or of the next one."""
-        return self._feed.epoch
-
-    def __len__(self) -> int:
-        """Batches of an epoch.
-
-        Raises:
-            TypeError: A stream does not tell how long it is.
-        """
-        return self._feed.num_steps
 
     def __iter__(self) -> Iterator[dict[str, jax.Array]]:
         """Return a pass: ``input_ids`` and ``labels``, int32 [batch_size x processes, max_length]."""
@@ -68,34 +53,6 @@ class JaxDataset:
             for name, array in arrays.items()
         }
 
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of another epoch."""
-        self._feed.set_epoch(epoch)
-
-    def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
-        """Return the state after the batch handed out last, a small dict of text that Orbax's JSON handler takes.
-
-        Args:
-            num_batches: State after so many batches of this pass instead. Not for streams.
-        """
-        return self._feed.state_dict(num_batches)
-
-    def load_state_dict(self, state: Mapping[str, Any], *, accept_changed_data: bool = False) -> None:
-        """Go on where a state was taken, also on another number of processes with the same global batch.
-
-        Args:
-            state: From :meth:`state_dict`.
-            accept_changed_data: Go on although rows, tokenizer or layout are not those of then.
-
-        Raises:
-            DataError: No such state, or one of other data, with every difference.
-        """
-        self._feed.load_state_dict(state, accept_changed_data=accept_changed_data)
-
-    def close(self) -> None:
-        """Stop the threads of a pass that was left early; they also end with the process."""
-        self._feed.close()
-
 
 def create_jax_dataset(
     name: Any,
@@ -112,6 +69,7 @@ def create_jax_dataset(
     buffer_size: int | Literal["auto"] = "auto",
     data_dir: str | Path | None = None,
     sharding: jax.sharding.Sharding | None = None,
+    engine: EngineChoice = "reference",
 ) -> JaxDataset:
     """Return shuffled batches of ``input_ids`` and ``labels`` as ``jax.Array``.
 
@@ -134,6 +92,7 @@ def create_jax_dataset(
         data_dir: Where TFDS prepared the dataset.
         sharding: Where a global batch lies, for instance ``NamedSharding(mesh, PartitionSpec("data"))``. Default: the
             default device if this process is alone, else axis 0 over the devices of all processes, in their order.
+        engine: As for :func:`create_streaming_dataset`.
 
     Returns:
         A :class:`JaxDataset` of ``input_ids``, ``labels``: int32 [batch_size x processes, max_length]; ``labels`` are
@@ -151,6 +110,8 @@ def create_jax_dataset(
         )
     if tokenizer is not None and max_length is None:
         refuse("max_length", "nothing", "the tokens of a row", "a tokenizer's own idea may be 10^30")
+    world = find_world(library="jax")
+    meeting = meeting_of(world, "jax")
     with in_arguments():
         rows = _rows(name, split, directory)
         if tokenizer is not None:
@@ -164,13 +125,13 @@ def create_jax_dataset(
                 arrays=ARRAYS,
                 column=text_column,
                 shuffle=(seed, buffer_size),
+                engine=engine,
+                meeting=meeting,
             )
         else:
-            recipe = tokens_recipe(rows, Named(split, config, revision), ARRAYS, (seed, buffer_size))
-    world = find_world(library="jax")
-    return JaxDataset(
-        Feed(shuffled_by_itself(recipe), world, batch_size), sharding or _usual_sharding(world, batch_size)
-    )
+            recipe = tokens_recipe(rows, Named(split, config, revision), ARRAYS, (seed, buffer_size), meeting=meeting)
+    feed = agreed(meeting, lambda: Feed(shuffled_by_itself(recipe), world, batch_size))
+    return JaxDataset(feed, sharding or _usual_sharding(world, batch_size))
 
 
 def _rows(name: Any, split: str, data_dir: str | None) -> Any:

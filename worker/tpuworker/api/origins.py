@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuworker.api.columns import find_column, token_columns
+from tpuworker.api.meeting import Meeting, shared_index
 from tpuworker.api.objects import DatasetTable, Table, indexed_rows
 from tpuworker.api.recipe import Indexed, ReaderJob, Streamed
 from tpuworker.api.refusals import refuse
@@ -74,19 +75,20 @@ def _refuse_hub_only(given: dict[str, str], what: str) -> None:
         refuse(argument, repr(value), f"none, for {what}: only a dataset of the hub has one")
 
 
-def open_text(dataset: Any, data: DataSpec) -> Indexed | Streamed:
+def open_text(dataset: Any, data: DataSpec, meeting: Meeting | None = None) -> Indexed | Streamed:
     """Return the rows of a text or conversation column.
 
     Args:
         dataset: An object of ``datasets``, or a name, which ``data`` has as its source.
         data: The data section.
+        meeting: Where ranks can talk, one of them lists named data for all.
 
     Raises:
         InputError: No such data, or no such column.
         SpecError: An object that holds no rows of one split.
     """
     if isinstance(dataset, str | Path):
-        return Indexed(build_index(ReaderJob(data)))
+        return Indexed(shared_index(meeting, lambda: build_index(ReaderJob(data))))
     argument = "conversation_column" if data.task == "conversation" else "text_column"
     if is_stream(dataset):
         return Streamed(dataset, (find_column(column_names(dataset), data.column_candidates, argument),))
@@ -94,19 +96,22 @@ def open_text(dataset: Any, data: DataSpec) -> Indexed | Streamed:
     return indexed_rows(table, (find_column(table.column_names, data.column_candidates, argument),), "dataset")
 
 
-def open_tokens(dataset: Any, named: Named) -> tuple[Indexed | Streamed, tuple[str, ...], int]:
+def open_tokens(
+    dataset: Any, named: Named, meeting: Meeting | None = None
+) -> tuple[Indexed | Streamed, tuple[str, ...], int]:
     """Return rows that were tokenised before, their token columns, and the length of the first one.
 
     Args:
         dataset: A name, or an object of ``datasets``.
         named: Split and the like of a name.
+        meeting: Where ranks can talk, one of them lists named data for all.
 
     Raises:
         InputError: No such data, no ``input_ids``, or no rows.
         SpecError: An object that holds no rows of one split.
     """
     if isinstance(dataset, str | Path):
-        origin, names, first = indexed_tokens(source_of(str(dataset), named))
+        origin, names, first = indexed_tokens(source_of(str(dataset), named), meeting)
         return origin, names, _length(first)
     if is_stream(dataset):
         first = first_rows(dataset)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from tpuworker.data.batches import Pipeline
 from tpuworker.data.index import Index
 from tpuworker.errors import Fault, SpecError
-from tpuworker.formats import UnitFormat
+from tpuworker.formats import FORMATS, UnitFormat
 from tpuworker.spec.data import DataSpec
 from tpuworker.spec.document import load_data
 from tpuworker.spec.tpu import GENERATIONS
+from tpuworker.storage import Storage
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
@@ -52,6 +53,19 @@ class Indexed:
 
     index: Index
     formats: Mapping[str, UnitFormat] = field(default_factory=dict)
+
+    def first_unit(self, columns: Any | None) -> Any:
+        """Return the rows of the first unit as a ``pyarrow.Table``.
+
+        Args:
+            columns: ``pyarrow.Schema`` of the columns to read; None reads all.
+        """
+        source = self.index.sources[0]
+        number = int(source.unit_files[0])
+        name = source.formats[number]
+        reader = self.formats[name] if name in self.formats else FORMATS[name]()
+        span = int(source.unit_starts[0]), int(source.unit_stops[0])
+        return reader.read(Storage(), source.files[number], *span, columns).table
 
 
 @dataclass(frozen=True)
@@ -132,7 +146,7 @@ def make_data_spec(values: Mapping[str, Any]) -> DataSpec:
     """
     held = {
         "sources": [{"files": "given"}],
-        "tokenizer": {"path": "given", "engine": "reference"},
+        "tokenizer": {"path": "given"},
         "shuffle": {"order": "sequential"},
         "global_batch_size": 1,
     }

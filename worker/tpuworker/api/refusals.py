@@ -12,6 +12,7 @@ from tpuworker.errors import Fault, FaultsError, SpecError
 #: Longest first: the first that a fault's path begins with is replaced.
 _ARGUMENTS = {
     "spec.data.tokenizer.path": "tokenizer",
+    "spec.data.tokenizer.engine": "engine",
     "spec.data.tokenizer": "tokenizer",
     "spec.data.sources[0].hub": "name",
     "spec.data.sources[0].tfds": "name",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from tpuworker.api.feed import Feed
 from tpuworker.api.origins import Named
-from tpuworker.api.recipe import Recipe
+from tpuworker.api.passes import Rows
 from tpuworker.api.refusals import in_arguments
 from tpuworker.api.tensors import Tensors, refuse_worker_process, to_long
 from tpuworker.api.token_stream import ARRAYS, TokenStream
@@ -17,7 +16,21 @@ from tpuworker.api.tokens_recipe import tokens_recipe
 from tpuworker.api.world import find_world
 
 
-class StreamingDataset(IterableDataset[Tensors]):  # type: ignore[misc]
+class TensorRows(Rows, IterableDataset[Tensors]):  # type: ignore[misc]
+    """Rows as an ``IterableDataset`` of torch; torch's own loader may take it, without worker processes."""
+
+    def __iter__(self) -> Iterator[Tensors]:
+        """Yield one row after the other: name to int64 [max_length].
+
+        Raises:
+            SpecError: In a worker process of torch's own loader.
+        """
+        refuse_worker_process()
+        for batch in self._feed:
+            yield to_long({name: array[0] for name, array in batch.items()})
+
+
+class StreamingDataset(TensorRows):
     """This reader's rows, one after the other: ``input_ids``, ``attention_mask``, int64 [max_length] each.
 
     Every reader gets floor(rows / world_size) rows and no row goes to two readers, whatever the number of files or
@@ -41,46 +54,9 @@ class StreamingDataset(IterableDataset[Tensors]):  # type: ignore[misc]
         super().__init__()
         given = world_size is not None or rank is not None
         if isinstance(dataset, TokenStream):
-            self.recipe: Recipe = dataset.recipe
+            self.recipe = dataset.recipe
             self.world = find_world(world_size, rank) if given else dataset.world
         else:
             self.world = find_world(world_size, rank)
             with in_arguments():
                 self.recipe = tokens_recipe(dataset, Named(), ARRAYS)
-        self._feed: Feed | None = None
-
-    def __iter__(self) -> Iterator[Tensors]:
-        """Yield one row after the other.
-
-        Raises:
-            SpecError: In a worker process of torch's own loader.
-        """
-        refuse_worker_process()
-        for batch in self._rows():
-            yield to_long({name: array[0] for name, array in batch.items()})
-
-    @property
-    def num_rows(self) -> int:
-        """Rows this reader gets in an epoch; TypeError for a stream, which does not tell."""
-        return self._rows().num_steps
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of another epoch."""
-        self._rows().set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after the row handed out last: a small dict of text, equal on all readers."""
-        return self._rows().state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the row where a state was taken.
-
-        Raises:
-            DataError: A state of other data, with every difference.
-        """
-        self._rows().load_state_dict(state)
-
-    def _rows(self) -> Feed:
-        if self._feed is None:
-            self._feed = Feed(self.recipe, self.world, 1)
-        return self._feed

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tpuworker.api.engine import EngineChoice, proved_engine
+from tpuworker.api.meeting import Meeting
 from tpuworker.api.origins import Named, open_text, source_of
 from tpuworker.api.recipe import Indexed, Recipe, RowPipeline, make_data_spec, shuffle_section
 from tpuworker.api.refusals import refuse
 from tpuworker.pipeline import make_pipeline
 from tpuworker.spec.data import DataSpec, TokenizerSpec
-from tpuworker.tokens.engines import load_engine
-from tpuworker.tokens.processors import cpu_limit
+from tpuworker.tokens.engine import Engine
 from tpuworker.tokens.resolve import find_limit, load_tokenizer, tokenizer_of
 from tpuworker.tokens.tokenizer import Tokenizer
 
@@ -28,7 +29,7 @@ class _Prepare:
 
     data: DataSpec
     tokenizer: Tokenizer
-    engine: Any
+    engine: Engine
 
     def __call__(self, num_rows: int) -> RowPipeline:
         return make_pipeline(self.data, self.tokenizer, self.engine, num_rows)
@@ -48,6 +49,8 @@ def text_recipe(
     truncation_side: Literal["right", "left"] = "right",
     on_bad_record: Literal["fail", "mask"] = "fail",
     shuffle: tuple[int, int | Literal["auto"]] | None = None,
+    engine: EngineChoice = "reference",
+    meeting: Meeting | None = None,
 ) -> Recipe:
     """Return the recipe of a text or conversation column.
 
@@ -64,6 +67,8 @@ def text_recipe(
         truncation_side: End at which a long row is cut.
         on_bad_record: What a bad record does.
         shuffle: Seed and buffer of rows that are permuted; None keeps their order.
+        engine: What makes the ids.
+        meeting: Where ranks can talk, one of them lists named data for all, and all take one engine.
 
     Raises:
         SpecError: Arguments that do not fit together, or a tokenizer that does not fit.
@@ -79,7 +84,7 @@ def text_recipe(
     is_path = isinstance(tokenizer, str | Path)
     data = make_data_spec(
         {
-            "tokenizer": {"path": str(tokenizer) if is_path else "given", "engine": "reference"},
+            "tokenizer": {"path": str(tokenizer) if is_path else "given", "engine": engine},
             "task": task,
             "max_length": max_length,
             "pad_labels": pad_labels,
@@ -90,9 +95,8 @@ def text_recipe(
         }
     )
     resolved = load_tokenizer(data) if is_path else tokenizer_of(data, tokenizer)
-    threads = cpu_limit()
-    prepare = _Prepare(data, resolved, load_engine("reference", resolved.json_text, threads))
-    origin = open_text(dataset, data)
+    origin = open_text(dataset, data, meeting)
+    prepare = _Prepare(data, resolved, proved_engine(data, resolved, origin, meeting))
     pipeline = make_pipeline(data, resolved, prepare.engine, 1)
     if isinstance(origin, Indexed):
         # A column of another type is refused here, not by a thread at the first batch.

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tpuworker.api.columns import NO_TOKENS_HINT, TOKEN_COLUMNS, as_column, token_columns
+from tpuworker.api.meeting import Meeting, shared_index
 from tpuworker.api.recipe import Indexed, ReaderJob, make_data_spec
 from tpuworker.data.index import Index
 from tpuworker.data.indexing import Wanted, build_index
@@ -53,23 +54,22 @@ class TokenColumns:
         return Decoded(pa.table({name: as_column(table.table, self._names)}), table.bad)
 
 
-def indexed_tokens(source: dict[str, Any]) -> tuple[Indexed, tuple[str, ...], Any]:
+def indexed_tokens(source: dict[str, Any], meeting: Meeting | None) -> tuple[Indexed, tuple[str, ...], Any]:
     """Return the tokenised rows of a source, their token columns, and the first row as a ``pyarrow.Table``.
 
     Args:
         source: As ``spec.data.sources`` has it.
+        meeting: Where ranks can talk, one of them lists the files for all.
 
     Raises:
         InputError: No such data, or no ``input_ids``.
     """
-    storage = Storage()
     job = ReaderJob(make_data_spec({"sources": [source], "max_length": 2}))
     wanted = Wanted(TOKEN_COLUMNS[:1], of_text=False, hint=NO_TOKENS_HINT)
-    (found,) = build_index(job, storage=storage, wanted=wanted).sources
+    index = shared_index(meeting, lambda: build_index(job, wanted=wanted))
+    (found,) = index.sources
     formats: dict[str, UnitFormat] = {name: FORMATS[name]() for name in dict.fromkeys(found.formats)}
-    span = int(found.unit_starts[0]), int(found.unit_stops[0])
-    file = int(found.unit_files[0])
-    first = formats[found.formats[file]].read(storage, found.files[file], *span, None).table.slice(0, 1)
+    first = Indexed(index, formats).first_unit(None).slice(0, 1)
     names = token_columns(first.column_names)
     kind = _LIST if len(names) == 1 else pa.struct([(name, _LIST) for name in names])
     column = "+".join(names)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tpuworker.api.feed import Arrays, Feed
+from tpuworker.api.engine import EngineChoice
+from tpuworker.api.feed import Arrays
+from tpuworker.api.meeting import meeting_of
 from tpuworker.api.origins import Named
+from tpuworker.api.passes import Rows
 from tpuworker.api.recipe import Recipe, Streamed
 from tpuworker.api.refusals import in_arguments
 from tpuworker.api.text import text_recipe
@@ -19,7 +22,7 @@ ARRAYS = ("input_ids", "attention_mask")
 STREAM_BUFFER_ROWS = 10_000
 
 
-class TokenStream:
+class TokenStream(Rows):
     """What :func:`create_streaming_dataset` returns: rows of this reader, and the recipe of batches for loaders.
 
     Iterating yields ``input_ids`` and ``attention_mask``, numpy int32 [max_length] each, row by row. Every reader gets
@@ -33,48 +36,16 @@ class TokenStream:
 
     def __init__(self, recipe: Recipe, world: World) -> None:
         self.recipe, self.world = recipe, world
-        self._feed: Feed | None = None
 
     @property
     def column_names(self) -> list[str]:
         """Names of what a row has; the text is none of it."""
         return list(self.recipe.arrays)
 
-    @property
-    def epoch(self) -> int:
-        """Epoch of the pass that runs, or of the next one."""
-        return self._rows().epoch
-
-    @property
-    def num_rows(self) -> int:
-        """Rows this reader gets in an epoch.
-
-        Raises:
-            TypeError: The stream does not tell.
-        """
-        return self._rows().num_steps
-
     def __iter__(self) -> Iterator[Arrays]:
         """Yield one row after the other: name to int32 [max_length]."""
-        for batch in self._rows():
+        for batch in self._feed:
             yield {name: array[0] for name, array in batch.items()}
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of another epoch."""
-        self._rows().set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after the row handed out last; see :meth:`Feed.state_dict`."""
-        return self._rows().state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the row where a state was taken; see :meth:`Feed.load_state_dict`."""
-        self._rows().load_state_dict(state)
-
-    def _rows(self) -> Feed:
-        if self._feed is None:
-            self._feed = Feed(self.recipe, self.world, 1)
-        return self._feed
 
 
 def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs have)
@@ -92,6 +63,7 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
     world_size: int | None = None,
     rank: int | None = None,
     on_bad_record: Literal["fail", "mask"] = "fail",
+    engine: EngineChoice = "reference",
 ) -> TokenStream:
     """Stream, shuffle, shard over readers and tokenise to one length; nothing is read whole, and no text comes along.
 
@@ -112,6 +84,8 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
         world_size: Readers. Default: what torch_xla, torch.distributed or the environment says (:func:`find_world`).
         rank: Which of them this is.
         on_bad_record: ``fail``, or ``mask``: a null or a broken text is a row of pads.
+        engine: What makes the ids. ``auto`` tries fastokens and gigatoken, and takes the first that proves equal to the
+            reference on this tokenizer and these texts. Default: the reference, since the proof takes seconds.
 
     Returns:
         A :class:`TokenStream`: ``input_ids``, ``attention_mask``, int32 [max_length] a row, with ``state_dict``.
@@ -133,6 +107,8 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
             column=text_column,
             on_bad_record=on_bad_record,
             shuffle=(seed, buffer_size),
+            engine=engine,
+            meeting=meeting_of(world, "torch"),
         )
     return TokenStream(shuffled_by_itself(recipe), world)
 

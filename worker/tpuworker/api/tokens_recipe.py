@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from tpuworker.api.meeting import Meeting
 from tpuworker.api.origins import Named, open_tokens
 from tpuworker.api.recipe import Recipe, make_data_spec, shuffle_section
 from tpuworker.api.tokenised import TokenisedPipeline
@@ -14,6 +15,8 @@ def tokens_recipe(
     named: Named,
     arrays: tuple[str, ...],
     shuffle: tuple[int, int | Literal["auto"]] | None = None,
+    *,
+    meeting: Meeting | None = None,
 ) -> Recipe:
     """Return the recipe of tokenised rows.
 
@@ -22,12 +25,13 @@ def tokens_recipe(
         named: Split and the like of a name.
         arrays: Arrays to deliver; without ``labels`` among them, those too where the dataset has that column.
         shuffle: Seed and buffer of rows that are permuted; None keeps their order.
+        meeting: Where ranks can talk, one of them lists named data for all.
 
     Raises:
         InputError: No such data, no ``input_ids``, or no rows.
         SpecError: An object that holds no rows of one split; no such seed or buffer.
     """
-    origin, names, max_length = open_tokens(dataset, named)
+    origin, names, max_length = open_tokens(dataset, named, meeting)
     pipeline = TokenisedPipeline(names, max_length)
     section = {} if shuffle is None else {"shuffle": shuffle_section(*shuffle)}
     data = make_data_spec({"max_length": max_length, **section})

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Literal, Self
 
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 from tpuworker.api.columns import as_column
-from tpuworker.api.feed import Feed
+from tpuworker.api.engine import EngineChoice
 from tpuworker.api.objects import DatasetTable
 from tpuworker.api.origins import Named, is_stream
 from tpuworker.api.recipe import Recipe, Streamed
 from tpuworker.api.refusals import in_arguments
-from tpuworker.api.tensors import Tensors, refuse_worker_process, to_long
+from tpuworker.api.streaming import TensorRows
+from tpuworker.api.tensors import Tensors, to_long
 from tpuworker.api.text import text_recipe
-from tpuworker.api.world import find_world
+from tpuworker.api.world import World, find_world
 from tpuworker.errors import DataError, Fault
 
 ARRAYS = ("input_ids", "attention_mask", "labels")
@@ -41,6 +43,7 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
         end_token: Put the end token behind every text that is not cut, as ``task: pretrain`` of a job does. Default:
             ids as the tokenizer makes them.
         on_bad_record: ``fail``, or ``mask``: a null or a broken text is a row of pads without a label.
+        engine: What makes the ids, as for :func:`create_streaming_dataset`.
 
     Raises:
         InputError: No such column, or no rows.
@@ -66,23 +69,23 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
         mask_pads: bool = True,
         end_token: bool = False,
         on_bad_record: Literal["fail", "mask"] = "fail",
+        engine: EngineChoice = "reference",
     ) -> None:
-        super().__init__()
-        with in_arguments():
-            self.recipe = text_recipe(
-                dataset,
-                Named(),
-                tokenizer,
-                task="pretrain" if end_token else "text",
-                max_length=max_length,
-                arrays=ARRAYS,
-                column=text_column,
-                pad_labels="mask" if mask_pads else "keep",
-                on_bad_record=on_bad_record,
-            )
-        self._open(dataset)
+        self._begin(
+            tokenizer,
+            dataset,
+            task="pretrain" if end_token else "text",
+            max_length=max_length,
+            column=text_column,
+            pad_labels="mask" if mask_pads else "keep",
+            on_bad_record=on_bad_record,
+            engine=engine,
+        )
 
-    def _open(self, dataset: Any) -> None:
+    def _begin(self, tokenizer: Any, dataset: Any, **options: Any) -> None:
+        Dataset.__init__(self)
+        with in_arguments():
+            self.recipe = text_recipe(dataset, Named(), tokenizer, arrays=ARRAYS, **options)
         if isinstance(self.recipe.origin, Streamed):
             return
         self._table = DatasetTable(dataset)
@@ -143,6 +146,7 @@ class ConversationDataset(PretrainDataset):
         mask_pads: False gives pads their own id as label instead of -100.
         loss_on: ``all`` tokens are labels, or only those the ``assistant`` writes; the others are -100 then.
         on_bad_record: ``fail``, or ``mask``: turns that are none are a row of pads without a label.
+        engine: What makes the ids, as for :func:`create_streaming_dataset`.
 
     Raises:
         InputError: No such column, or no rows.
@@ -160,43 +164,31 @@ class ConversationDataset(PretrainDataset):
         mask_pads: bool = True,
         loss_on: Literal["all", "assistant"] = "all",
         on_bad_record: Literal["fail", "mask"] = "fail",
+        engine: EngineChoice = "reference",
     ) -> None:
-        Dataset.__init__(self)
-        with in_arguments():
-            self.recipe = text_recipe(
-                dataset,
-                Named(),
-                tokenizer,
-                task="conversation",
-                max_length=max_length,
-                arrays=ARRAYS,
-                column=conversation_column,
-                pad_labels="mask" if mask_pads else "keep",
-                on_bad_record=on_bad_record,
-                loss_on=loss_on,
-            )
-        self._open(dataset)
+        self._begin(
+            tokenizer,
+            dataset,
+            task="conversation",
+            max_length=max_length,
+            column=conversation_column,
+            pad_labels="mask" if mask_pads else "keep",
+            loss_on=loss_on,
+            on_bad_record=on_bad_record,
+            engine=engine,
+        )
 
 
-class StreamedRows(IterableDataset[Tensors]):  # type: ignore[misc]
+class StreamedRows(TensorRows):
     """Rows of a stream: those of this reader, in the stream's order, floor(rows / world_size) on every reader.
 
-    The world is what torch_xla, torch.distributed or the environment says. ``state_dict`` and ``load_state_dict``
-    follow the rows handed out.
+    The world is what torch_xla, torch.distributed or the environment says.
     """
 
-    recipe: Recipe
-    _feed: Feed | None = None
-
-    def __iter__(self) -> Iterator[Tensors]:
-        """Yield one row after the other.
-
-        Raises:
-            SpecError: In a worker process of torch's own loader.
-        """
-        refuse_worker_process()
-        for batch in self._rows():
-            yield to_long({name: array[0] for name, array in batch.items()})
+    @cached_property
+    def world(self) -> World:  # type: ignore[override] # found when it is first asked for
+        """Which reader this is."""
+        return find_world()
 
     def __len__(self) -> int:
         """Raise TypeError: a stream does not tell how long it is."""
@@ -205,27 +197,6 @@ class StreamedRows(IterableDataset[Tensors]):  # type: ignore[misc]
     def __getitem__(self, index: int) -> Tensors:
         """Raise TypeError: a stream is read in its own order."""
         raise TypeError(f"a stream has no row {index}: it is read in its own order")
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of another epoch."""
-        self._rows().set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after the row handed out last: a small dict of text, equal on all readers."""
-        return self._rows().state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the row where a state was taken.
-
-        Raises:
-            DataError: A state of other data, with every difference.
-        """
-        self._rows().load_state_dict(state)
-
-    def _rows(self) -> Feed:
-        if self._feed is None:
-            self._feed = Feed(self.recipe, find_world(), 1)
-        return self._feed
 
 
 class StreamedPretrainDataset(StreamedRows, PretrainDataset):
