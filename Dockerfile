@@ -3,10 +3,10 @@
 #   docker build --build-arg BACKEND=jax -t REGISTRY/tpuworker:jax .
 #   docker build --build-arg BACKEND=torch-xla --build-arg TORCH_INDEX=URL -t REGISTRY/tpuworker:torch-xla .
 #
-# BASE_IMAGE   any image with Python 3.11 or newer, pip and venv
+# BASE_IMAGE   any image with Python 3.11 or newer, pip and venv; for torch-xla with Python's shared library as well
 # BACKEND      jax | torch-xla
 # RUNTIME      tpu | cpu: cpu leaves libtpu out (0.7 GB) and opens the CPU wherever it runs
-# TORCH_INDEX  index of PyTorch's CPU wheels; without it torch brings several GB of CUDA libraries no TPU host uses
+# TORCH_INDEX  index of PyTorch's CPU wheels; without it torch brings 3.7 GB of CUDA that it loads and no TPU host uses
 #
 # It runs as user 1000 on a read-only root file system; only /tmp and /dev/shm need to be writable.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
@@ -39,6 +39,8 @@ ARG TORCH_INDEX=
 # Certificates come from the base's store, so a company's own authority added there is trusted. The cache lies beside the
 # target, where files are linked instead of copied, and stays in this stage.
 ENV UV_CACHE_DIR=/opt/build/cache UV_NATIVE_TLS=1 UV_PYTHON_DOWNLOADS=never PIP_NO_CACHE_DIR=1
+# A slow network or a busy machine is no fault: uv gives a read 30 s and a file 60 s.
+ENV UV_HTTP_TIMEOUT=600 UV_COMPILE_BYTECODE_TIMEOUT=1800
 RUN python3 -m venv /opt/build && /opt/build/bin/pip install --quiet "uv==0.9.*" \
  && /opt/build/bin/uv venv --quiet --python "$(command -v python3)" /opt/tpuworker
 WORKDIR /src
@@ -50,6 +52,17 @@ RUN if [ -n "$TORCH_INDEX" ]; then set -- --index "$TORCH_INDEX" --no-verify-has
  && /opt/build/bin/uv pip install --quiet --compile-bytecode --python /opt/tpuworker/bin/python \
       --constraint requirements.lock --requirements requirements.txt "$@" \
  && echo /opt/project > "$(/opt/tpuworker/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+# The usual wheel of PyTorch is linked against CUDA. What of it is not loaded when torch starts is opened on a GPU only,
+# and goes. That torch_xla starts with this base is seen here, and not first in a pod.
+ARG BACKEND=jax
+RUN if [ "$BACKEND" = torch-xla ]; then \
+      /opt/build/bin/uv pip uninstall --quiet --python /opt/tpuworker/bin/python triton \
+   && /opt/tpuworker/bin/python -c 'import pathlib, sysconfig, torch_xla; \
+loaded = pathlib.Path("/proc/self/maps").read_text().split(); \
+root = pathlib.Path(sysconfig.get_path("purelib")); \
+linked = [*root.glob("nvidia/*/lib/*"), *root.glob("torch/lib/libtorch_cuda_*")]; \
+[path.unlink() for path in linked if path.is_file() and str(path) not in loaded]'; \
+    fi
 
 FROM libraries AS project
 COPY pyproject.toml README.md LICENSE ./

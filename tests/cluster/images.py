@@ -20,7 +20,11 @@ from tests.cluster.errors import ClusterError
 
 PROJECT = Path(__file__).parents[2]
 _SUITE = "bookworm"
-_PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
+# torch_xla's own library is linked against Python's, which Debian packs apart from the interpreter.
+_PACKAGES = {
+    "jax": "python3,python3-pip,python3-venv,ca-certificates",
+    "torch-xla": "python3,python3-pip,python3-venv,ca-certificates,libpython3.11",
+}
 _SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
 _TREES = ("launcher", "worker", "manifests")
 _CERTIFICATES = Path("/etc/ssl/certs")
@@ -44,7 +48,7 @@ def archive_of(backend: str, runtime: str = "cpu") -> Path:
     By default without libtpu: no host of a test cluster has a TPU, and each takes a copy of the image.
     """
     with locked(cache_dir() / "images.lock"):
-        base = _base()
+        base = _base(backend)
         place = cache_dir() / f"image-{backend}-{runtime}-{_key(base)}.tar"
         if not place.exists():
             print(f"building the worker image for {backend} ...", file=sys.stderr, flush=True)
@@ -86,14 +90,15 @@ def _key(base: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _base() -> Path:
-    place = cache_dir() / f"base-{_SUITE}-{hashlib.sha256(_PACKAGES.encode()).hexdigest()[:8]}.tar"
+def _base(backend: str) -> Path:
+    packages = _PACKAGES[backend]
+    place = cache_dir() / f"base-{_SUITE}-{hashlib.sha256(packages.encode()).hexdigest()[:8]}.tar"
     if place.exists():
         return place
     print(f"making a Debian {_SUITE} base image ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="tpulaunch-base-") as scratch:
         root = Path(scratch) / "root"
-        _run("debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root))
+        _run("debootstrap", "--variant=minbase", f"--include={packages}", _SUITE, str(root))
         for junk in (root / "var/cache/apt/archives", root / "var/lib/apt/lists", root / "usr/share/doc"):
             shutil.rmtree(junk, ignore_errors=True)
             junk.mkdir(parents=True)
