@@ -1,4 +1,4 @@
-"""The one command: ``python -m bench`` for the loaders, ``python -m bench launcher``, ``python -m bench scale``."""
+"""The one command: ``python -m bench`` for the loaders, or ``launcher``, ``scale``, ``shuffle`` behind it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--contenders", nargs="+", metavar="NAME", help="those whose name contains one of these")
     parser.add_argument("--texts", nargs="+", choices=tuple(TEXTS))
     parser.add_argument("--measures", nargs="+", choices=Settings(Path()).measures)
-    commands = parser.add_subparsers(dest="command", metavar="launcher | scale")
+    commands = parser.add_subparsers(dest="command", metavar="launcher | scale | shuffle")
     commands.add_parser("launcher", help="start-up, render, submit, list")
-    commands.add_parser("scale", help="files, rows, hosts, restarts")
+    scale = commands.add_parser("scale", help="files, rows, hosts, restarts, memory")
+    scale.add_argument("--parts", nargs="+", choices=("files", "order", "memory"), help="default: all")
+    commands.add_parser("shuffle", help="how well batches are mixed, against a full permutation")
     return parser
 
 
@@ -90,7 +92,11 @@ def main(arguments: list[str]) -> int:
     if options.command == "scale":
         from bench import scale
 
-        return scale.main(options.results)
+        return scale.main(options.results, options.parts)
+    if options.command == "shuffle":
+        from bench import shuffle
+
+        return shuffle.main()
     return _loaders(options)
 
 

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+
+from tpuworker.tokens.cache import CacheCounters
 
 #: In the order in which a row passes them.
 STAGES = ("read", "decode", "tokenise", "pack", "transfer")
@@ -41,6 +43,7 @@ class LoaderStats:
         starved_seconds: Time the consumer has waited for a batch.
         batches: Batches delivered.
         bad: Bad records met, by reason.
+        cache: What the token cache did, if there is one.
     """
 
     stages: dict[str, StageCount]
@@ -48,6 +51,12 @@ class LoaderStats:
     starved_seconds: float
     batches: int
     bad: dict[str, int]
+    cache: CacheCounters | None = None
+
+    @property
+    def cache_counts(self) -> dict[str, int]:
+        """What the token cache did, by name; its size only once it was measured, before the first write."""
+        return {} if self.cache is None else {k: v for k, v in asdict(self.cache).items() if v or k != "size_bytes"}
 
     @property
     def slowest(self) -> str:

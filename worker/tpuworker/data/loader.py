@@ -19,6 +19,7 @@ from tpuworker.data.index import Index
 from tpuworker.data.job import DataJob, Host
 from tpuworker.data.packing import PackedMaking
 from tpuworker.data.plan import DataPlan, make_data_plan
+from tpuworker.data.quality import ShuffleQuality, shuffle_quality
 from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, UnitReader
 from tpuworker.data.streaming import StreamMaking
 from tpuworker.data.tokenising import make_tokenising
@@ -80,6 +81,7 @@ class Loader:
                 raise DataError(faults)
             now = now.after(start.step, start.lanes)
         self.cursor: Cursor = now
+        self._index = index
         self._depth = depth
         self.counters = Counters()
         self._starved_seconds = 0.0
@@ -89,6 +91,9 @@ class Loader:
         self._error: BaseException | None = None
         storage = storage or Storage()
         reader = UnitReader(index, storage, self.counters, budget_bytes=budget_bytes, formats=formats)
+        self._tokenising = make_tokenising(
+            pipeline, reader, index, self.counters, storage=storage, budget_bytes=budget_bytes
+        )
         making = _making(
             Work(
                 data=job.data,
@@ -97,9 +102,7 @@ class Loader:
                 lanes=self.plan.lanes_of(identity.host_rank),
                 reader=reader,
                 pipeline=pipeline,
-                tokenising=make_tokenising(
-                    pipeline, reader, index, self.counters, storage=storage, budget_bytes=budget_bytes
-                ),
+                tokenising=self._tokenising,
                 counters=self.counters,
                 start=now,
             )
@@ -180,7 +183,12 @@ class Loader:
             starved_seconds=self._starved_seconds,
             batches=self._batches,
             bad=dict(self._bad),
+            cache=self._tokenising.cache_counters,
         )
+
+    def shuffle_quality(self) -> ShuffleQuality | None:
+        """Return how well the epochs are shuffled, the same on all hosts; a fraction of a second of arithmetic."""
+        return shuffle_quality(self.plan, self._index) if self.plan.shuffled else None
 
     def close(self) -> None:
         """Stop all threads and let go of all memory; further batches are refused."""

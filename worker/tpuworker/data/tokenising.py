@@ -21,7 +21,7 @@ from tpuworker.data.index import Index, SourceIndex
 from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, GatheredRows, UnitKey, UnitReader
 from tpuworker.data.sequence import FILLER, RowRefs
 from tpuworker.storage import Storage
-from tpuworker.tokens.cache import TokenCache
+from tpuworker.tokens.cache import CacheCounters, TokenCache
 from tpuworker.tokens.documents import BadRecord, Documents, gather_documents
 
 Int64s = npt.NDArray[np.int64]
@@ -42,6 +42,11 @@ class Tokenising(Protocol):
             refs: The rows.
             wanted: Their units and those that will be needed soon: they are kept, all others are let go.
         """
+        ...
+
+    @property
+    def cache_counters(self) -> CacheCounters | None:
+        """What the token cache did so far, if there is one."""
         ...
 
     def documents(self, gathered: GatheredRows) -> Any:
@@ -79,6 +84,10 @@ class FreshDocuments:
 
     def __init__(self, reader: UnitReader, pipeline: Any, counters: Counters) -> None:
         self._reader, self._pipeline, self._counters = reader, pipeline, counters
+
+    @property
+    def cache_counters(self) -> None:
+        """There is no cache."""
 
     def fetch(self, refs: RowRefs, wanted: Iterable[UnitKey]) -> GatheredRows:
         """See :class:`Tokenising`."""
@@ -174,6 +183,11 @@ class CachedDocuments:
                 found = gather_documents([(found, np.argsort(np.concatenate(places), kind="stable"))])
         self._counters.add("read", rows=len(refs.sources), num_bytes=found.ids.nbytes)
         return found
+
+    @property
+    def cache_counters(self) -> CacheCounters:
+        """What the cache did so far."""
+        return self._cache.counters
 
     def whole(self, key: UnitKey) -> Documents:
         """Return the documents of a unit, found or made; two threads that ask for one unit make it once."""

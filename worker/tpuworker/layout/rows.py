@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuworker.tokens.engine import Int32s
+from tpuworker.tokens.engine import Int32s, Int64s
 
 #: Label of a token that carries no loss; what PyTorch's and Optax's losses skip by convention.
 NO_LABEL = -100
@@ -55,6 +55,20 @@ class Rows:
 
     arrays: dict[str, Int32s]
     account: TokenAccount
+
+
+def document_lengths(arrays: Mapping[str, Int32s]) -> Int64s:
+    """Return int64 [documents]: tokens of each document, or part of one, that stands in a batch.
+
+    Args:
+        arrays: Of either layout. A padded row without a document counts as one token, the one it attends to.
+    """
+    if "segment_ids" not in arrays:
+        return arrays["attention_mask"].sum(axis=1, dtype=np.int64)  # type: ignore[no-any-return]
+    segments = arrays["segment_ids"].astype(np.int64)
+    keys = segments + np.arange(len(segments))[:, None] * (int(segments.max(initial=0)) + 1)
+    counts: Int64s = np.unique(keys[segments > 0], return_counts=True)[1]
+    return counts
 
 
 class RowBuffers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,10 +20,17 @@ _GAUGES = {
     "starved_seconds": "Time this host's devices have waited for data.",
     "num_compiles": "Programs compiled by this process.",
 }
+_UNITS = ("rows", "bytes", "tokens", "busy_seconds", "stall_seconds")
+#: Totals of this process, and the label that tells their parts.
+_BY_LABEL = {f"stage_{unit}": (f"Total {unit} of a stage of the loader.", "stage") for unit in _UNITS} | {
+    "tokens": ("Tokens of this host by what became of them: tokenised = delivered + cut + dropped.", "fate"),
+    "bad_records": ("Bad records that this host has met.", "reason"),
+    "cache": ("Entries of the token cache that this host has found, missed, written; and size_bytes of all.", "what"),
+}
 
 
 class Metrics:
-    """Gauges named ``tpulaunch_*``, and per-stage totals of the loader.
+    """Gauges named ``tpulaunch_*``, and totals of the loader by stage, fate, reason.
 
     Args:
         port: Where they are served; 0 serves nothing.
@@ -43,13 +51,8 @@ class Metrics:
             name: prometheus.Gauge(f"tpulaunch_{name}", text, names, registry=registry)
             for name, text in _GAUGES.items()
         }
-        for unit in ("rows", "bytes", "tokens", "busy_seconds", "stall_seconds"):
-            self._gauges[f"stage_{unit}"] = prometheus.Gauge(
-                f"tpulaunch_stage_{unit}",
-                f"Total {unit} of a stage of the loader.",
-                [*names, "stage"],
-                registry=registry,
-            )
+        for name, (text, label) in _BY_LABEL.items():
+            self._gauges[name] = prometheus.Gauge(f"tpulaunch_{name}", text, [*names, label], registry=registry)
         self._server, self._thread = prometheus.start_http_server(port, registry=registry)
 
     @property
@@ -69,8 +72,19 @@ class Metrics:
         if not self._gauges:
             return
         for stage, count in stats.stages.items():
-            for unit in ("rows", "bytes", "tokens", "busy_seconds", "stall_seconds"):
+            for unit in _UNITS:
                 self._gauges[f"stage_{unit}"].labels(**self._labels, stage=stage).set(getattr(count, unit))
+        self._set_parts("bad_records", stats.bad)
+        self._set_parts("cache", stats.cache_counts)
+
+    def set_tokens(self, account: Mapping[str, int]) -> None:
+        """Set what became of the tokens, by the names of :class:`tpuworker.layout.rows.TokenAccount`."""
+        if self._gauges:
+            self._set_parts("tokens", account)
+
+    def _set_parts(self, name: str, values: Mapping[str, int]) -> None:
+        for part, value in values.items():
+            self._gauges[name].labels(**self._labels, **{_BY_LABEL[name][1]: part}).set(value)
 
     def close(self) -> None:
         """Stop serving."""

@@ -1,4 +1,4 @@
-"""A page that shows how a run went: loss, rate, queue fill and stages; one file, without script or network."""
+"""A page that shows how a run went: loss, rate, stages, tokens, lengths, shuffle; one file, no script, no network."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ _CHARTS = (
     ("queue_fill", "Queue fill", "share of the loader's queue that was ready; near 0 means that the devices waited"),
     ("starved_fraction", "Starvation", "share of each interval in which this host's devices waited for data"),
 )
+#: What is listed, by the names of the progress lines: its heading, and what it says.
+_TABLES = {
+    "tokens": ("Tokens of this host", "tokenised = delivered + cut + dropped; slots are places, pads included"),
+    "lengths": ("Lengths", "tokens of the documents, or parts of one, in the last batch that was looked at"),
+    "shuffle": ("Shuffle quality", "an epoch's batches against batches drawn at random: 1, 1, 0.333 and 0 are ideal"),
+    "cache": ("Token cache", "entries that this host found, missed, wrote; size_bytes of the whole directory"),
+    "bad": ("Bad records of this host", "by reason; the log names file and row"),
+}
 
 
 def page(title: str, facts: Sequence[tuple[str, str]], progress: Sequence[Mapping[str, Any]], end: str) -> str:
@@ -30,15 +38,16 @@ def page(title: str, facts: Sequence[tuple[str, str]], progress: Sequence[Mappin
     Args:
         title: Name of the run.
         facts: Lines of the verdict, name and value.
-        progress: Fields of the progress lines, in order; ``stages`` of the last one makes the table of stages.
+        progress: Fields of the progress lines, in order; the newest of each kind makes a table.
         end: How the run ended, in a sentence.
     """
     charts = "".join(_chart(name, label, meaning, progress) for name, label, meaning in _CHARTS)
+    tables = "".join(_table(name, *said, progress) for name, said in _TABLES.items())
     rows = "".join(f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in facts)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{_text(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style><h1>{_text(title)}</h1>'
-        f"<p>{_text(end)}</p><h2>Preflight</h2><table>{rows}</table>{charts}{_stages(progress)}</html>\n"
+        f"<p>{_text(end)}</p><h2>Preflight</h2><table>{rows}</table>{charts}{_stages(progress)}{tables}</html>\n"
     )
 
 
@@ -89,6 +98,14 @@ def _stages(progress: Sequence[Mapping[str, Any]]) -> str:
         "<h2>Stages of the loader</h2><p>The stage that worked longest is where a starving device should look.</p>"
         f"<table><tr><th>stage</th><th>rows</th><th>worked</th></tr>{rows}</table>"
     )
+
+
+def _table(name: str, heading: str, meaning: str, progress: Sequence[Mapping[str, Any]]) -> str:
+    values: Mapping[str, Any] = next((line[name] for line in reversed(progress) if line.get(name)), {})
+    rows = "".join(
+        f'<tr><th>{_text(key.replace("_", " "))}</th><td class="n">{value:,}</td></tr>' for key, value in values.items()
+    )
+    return f"<h2>{_text(heading)}</h2><p>{_text(meaning)}</p><table>{rows}</table>" if rows else ""
 
 
 def _short(value: float) -> str:

@@ -15,12 +15,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tpuworker.backends import Backend, Ballot
 from tpuworker.backends.consensus import settle
 from tpuworker.errors import Fault, PreflightError
 from tpuworker.identity import Identity
+from tpuworker.layout.rows import TokenAccount, document_lengths
 from tpuworker.report.lines import Reporter
 from tpuworker.report.metrics import Metrics
 from tpuworker.session.progress import STARVED_FRACTION, Meter
@@ -99,6 +103,8 @@ class Session:
         self._compiles_known = 0
         self._told_step = -1
         self._bad_rows = 0
+        self._account = TokenAccount()
+        self._lengths: dict[str, int] = {}
         self.history: list[dict[str, Any]] = []
         self._steps_per_second: float | None = None
 
@@ -156,6 +162,7 @@ class Session:
                 ballot = self.backend.vote(_STOP if self._stop else _READY if coming else _NOT_READY)
             self._cursor = batch.cursor
             self._tell_bad(batch)
+            self._count(batch)
             yield on_devices
             del on_devices
             self._after_step()
@@ -257,9 +264,22 @@ class Session:
             self.save_cursor()
         if self._steps_here == 1:
             self._meter.begin(self.step, self._loader.stats().starved_seconds)
-        is_due = self.step % self.job.spec.train.log_every_steps == 0
-        if is_due or self._steps_here == 1 or self.step == self.num_steps:
+        if self._is_due or self._steps_here == 1:
             self._tell_progress()
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether a progress line follows the present step."""
+        return self.step % self.job.spec.train.log_every_steps == 0 or self.step == self.num_steps
+
+    def _count(self, batch: HostBatch) -> None:
+        if batch.account is not None:
+            self._account += batch.account
+        if self._is_due or not self._steps_here:
+            lengths = np.sort(document_lengths(batch.arrays))
+            if len(lengths):
+                places = {"shortest": 0, "median": len(lengths) // 2, "p95": len(lengths) * 95 // 100, "longest": -1}
+                self._lengths = {name: int(lengths[place]) for name, place in places.items()}
 
     def _tell_progress(self) -> None:
         stats = self._loader.stats()
@@ -287,6 +307,14 @@ class Session:
         self._steps_per_second = progress.steps_per_second if is_measured else None
         stages = {name: {"rows": s.rows, "busy_seconds": round(s.busy_seconds, 3)} for name, s in stats.stages.items()}
         facts |= {"queue_fill": round(stats.queue_fill, 3), "stages": stages}
+        if self._account != TokenAccount():
+            facts["tokens"] = asdict(self._account)
+        if self._lengths:
+            facts["lengths"] = self._lengths
+        if stats.cache is not None:
+            facts["cache"] = stats.cache_counts
+        if self._steps_here == 1 and (quality := self._loader.shuffle_quality()) is not None:
+            facts["shuffle"] = {name: round(value, 3) for name, value in asdict(quality).items()}
         self._reporter.say(said, event=EVENT_PROGRESS, **facts, **values)
         self.history.append(facts | {"starved_fraction": round(progress.starved_fraction, 3)})
         if len(self.history) > _LONGEST_HISTORY:
@@ -296,6 +324,7 @@ class Session:
             num_compiles=self.backend.num_compiles(),
         )
         self._metrics.set_loader(stats)
+        self._metrics.set_tokens(asdict(self._account))
         if is_measured and progress.starved_fraction > STARVED_FRACTION:
             self._reporter.say(
                 f"the devices waited {progress.starved_fraction:.0%} of the time for data of this host: its slowest "
