@@ -253,13 +253,19 @@ def test_token_counts_are_kept_in_the_cache(corpus: str, tmp_path: Path) -> None
 
 
 def test_bad_records_are_refused_while_measuring_or_take_no_place(tmp_path: Path) -> None:
-    rows = [{"text": None if n == 5 else f"{n + 1} 20"} for n in range(40)]
+    rows = [{"text": None if n == 5 else f"{n + 1} {0 if n == 9 else 20}"} for n in range(40)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     job = pack_job(f"{tmp_path}/*.jsonl", "exact", remainder="mask")
     with pytest.raises(DataError, match=r"a\.jsonl, row 6: found null"):
         measured(job, build_index(job), NumberPipeline(BATCH), Host(0, 1))
     job = pack_job(f"{tmp_path}/*.jsonl", "exact", remainder="mask", on_bad_record="mask")
     index = measured(job, build_index(job), NumberPipeline(BATCH), Host(0, 1))
-    assert index.sources[0].notes == (f"1 document without tokens takes no place: {tmp_path}/a.jsonl, row 6",)
+    file = tmp_path / "a.jsonl"
+    places = f"{file}, row 6: null; {file}, row 10: no tokens"
+    note = f"2 documents without tokens take no place (1 no tokens, 1 null): {places}"
+    assert index.sources[0].notes == (note,)
+    # Told by two hosts, the reasons are those of one.
+    twice = pack_job(f"{tmp_path}/*.jsonl", "exact", hosts=2, remainder="mask", on_bad_record="mask")
+    assert whole_index(twice, build_index(twice), NumberPipeline(BATCH)).sources[0].notes == (note,)
     batches, _ = global_rows(job, build_index(job))
-    assert set(documents_in(batches)) == {n + 1 for n in range(40) if n != 5}
+    assert set(documents_in(batches)) == {n + 1 for n in range(40) if n not in (5, 9)}

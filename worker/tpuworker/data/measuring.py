@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tpuworker.data.batches import bad_rows, refusal
+from tpuworker.data.batches import BadRow, bad_rows, refusal
 from tpuworker.data.counters import Counters
 from tpuworker.data.index import Index, SourceIndex
 from tpuworker.data.job import DataJob, Host
@@ -33,6 +35,42 @@ _THREADS = 2
 _AHEAD = 4
 #: Documents without tokens that are named one by one.
 _SHOWN = 10
+#: Of these that a host tells the others of; more are only counted.
+_TOLD = 100
+#: Why a sound record takes no place.
+_NOTHING = "no tokens"
+#: Version of what is kept in the cache.
+_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What a pass over documents found.
+
+    Attributes:
+        lengths: Tokens of the documents of each unit that was measured, int32 [rows] each.
+        reasons: Source and reason to the number of documents without tokens.
+        told: (place of its unit in ``lengths``, row of the unit, reason, detail) of the first of these.
+    """
+
+    lengths: list[Int32s]
+    reasons: Counter[tuple[int, str]]
+    told: list[tuple[int, int, str, str]]
+
+    def to_bytes(self) -> bytes:
+        reasons = [[*key, count] for key, count in self.reasons.items()]
+        head = {"counts": [len(each) for each in self.lengths], "reasons": reasons, "told": self.told}
+        body = b"".join(each.tobytes() for each in self.lengths)
+        return zlib.compress(json.dumps(head).encode() + b"\n" + body, 1)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> _Counts:
+        line, _, body = zlib.decompress(payload).partition(b"\n")
+        head = json.loads(line)
+        counts = head["counts"]
+        lengths = np.split(np.frombuffer(body, dtype=np.int32), np.cumsum(counts)[:-1]) if counts else []
+        reasons = Counter({(source, reason): count for source, reason, count in head["reasons"]})
+        return cls(lengths, reasons, [tuple(each) for each in head["told"]])
 
 
 def measured(
@@ -72,35 +110,37 @@ def measured(
     if not known:
         both = together or (lambda _, action: action())
         mine = both("measuring documents", lambda: _measure(job, index, pipeline, identity, storage))
-        parts = talk(
-            "token counts", zlib.compress(json.dumps([len(m) for m in mine]).encode() + b"\n" + _bytes(mine), 1)
-        )
-        known = zlib.compress(_bytes(_merged(index, [_parts(part) for part in parts])), 1)
+        parts = talk("token counts", mine.to_bytes())
+        known = _merged(index, [_Counts.from_bytes(part) for part in parts]).to_bytes()
         if place and identity.host_rank == 0:
             place.write(known)
-    flat = np.frombuffer(zlib.decompress(known), dtype=np.int32)
-    lengths = tuple(np.split(flat, np.cumsum([source.num_rows for source in index.sources])[:-1]))
+    counts = _Counts.from_bytes(known)
+    firsts = np.cumsum([0, *(source.num_units for source in index.sources)])
+    lengths = tuple(np.concatenate(counts.lengths[a:b]) for a, b in itertools.pairwise(firsts.tolist()))
     sources = tuple(
-        replace(source, notes=(*source.notes, *_empty_ones(source, np.flatnonzero(each == 0))))
-        for source, each in zip(index.sources, lengths, strict=True)
+        replace(source, notes=(*source.notes, *_empty_ones(source, counts, first)))
+        for source, first in zip(index.sources, firsts.tolist(), strict=False)
     )
     rows = [count_rows(each.astype(np.int64), spec.max_length, overflow=spec.packing.overflow) for each in lengths]
     return replace(index, sources=sources, lengths=lengths, window_rows=tuple(rows))
 
 
-def _empty_ones(source: SourceIndex, ordinals: npt.NDArray[Any]) -> list[str]:
-    """Return the note that says which documents have no token: no batch will hold them, so none will tell of them."""
-    if not len(ordinals):
+def _empty_ones(source: SourceIndex, counts: _Counts, first_unit: int) -> list[str]:
+    """Return the note that says which documents have no token, and why: no batch will hold them, so none will tell."""
+    reasons = {reason: count for (number, reason), count in sorted(counts.reasons.items()) if number == source.number}
+    total = sum(reasons.values())
+    if not total:
         return []
-    ends = np.cumsum(source.unit_rows)
-    units = np.searchsorted(ends, ordinals[:_SHOWN], side="right")
-    rows = ordinals[:_SHOWN] - (ends - source.unit_rows)[units]
-    places = [str(place_of(source, int(unit), int(row))) for unit, row in zip(units, rows, strict=True)]
-    more = [] if len(ordinals) <= _SHOWN else [f"and {len(ordinals) - _SHOWN:,} more"]
-    what = (
-        "1 document without tokens takes" if len(ordinals) == 1 else f"{len(ordinals):,} documents without tokens take"
-    )
-    return [f"{what} no place: {'; '.join([*places, *more])}"]
+    mine = range(first_unit, first_unit + source.num_units)
+    told = [each for each in counts.told if each[0] in mine][:_SHOWN]
+    shown = [
+        f"{place_of(source, unit - first_unit, row)}: {reason}" + (f" ({detail})" if detail else "")
+        for unit, row, reason, detail in told
+    ]
+    more = [] if total <= len(shown) else [f"and {total - len(shown):,} more"]
+    what = "1 document without tokens takes" if total == 1 else f"{total:,} documents without tokens take"
+    why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+    return [f"{what} no place ({why}): {'; '.join([*shown, *more])}"]
 
 
 def _units(index: Index, rank: int, num_hosts: int) -> list[tuple[int, int]]:
@@ -108,8 +148,8 @@ def _units(index: Index, rank: int, num_hosts: int) -> list[tuple[int, int]]:
     return every[rank::num_hosts]
 
 
-def _measure(job: DataJob, index: Index, pipeline: Any, identity: Host, storage: Storage) -> list[Int32s]:
-    """Return the token counts of this host's units, int32 [rows] each."""
+def _measure(job: DataJob, index: Index, pipeline: Any, identity: Host, storage: Storage) -> _Counts:
+    """Return what this host's units hold."""
     counters = Counters()
     reader, workers = UnitReader(index, storage, counters), Workers(_THREADS, "measure")
     units = _units(index, identity.host_rank, identity.num_hosts)
@@ -120,43 +160,43 @@ def _measure(job: DataJob, index: Index, pipeline: Any, identity: Host, storage:
         refs = RowRefs(np.full_like(rows, unit[0]), np.full_like(rows, unit[1]), rows, ())
         return tokenising.fetch(refs, wanted)
 
-    def lengths_of(gathered: GatheredRows) -> Int32s:
+    def found_in(gathered: GatheredRows) -> tuple[Int32s, list[tuple[int, BadRow]]]:
         documents = tokenising.documents(gathered)
         bad = bad_rows(reader, gathered, documents)
         if bad and job.data.on_bad_record == "fail":
             raise refusal(tuple(row for _, row in bad))
-        return documents.lengths.astype(np.int32)  # type: ignore[no-any-return]
+        return documents.lengths.astype(np.int32), bad
 
+    found = _Counts([], Counter(), [])
     try:
-        found = []
         for first in range(0, len(units), _AHEAD):
             batch = units[first : first + _AHEAD]
             wanted = [*batch, *units[first + _AHEAD : first + 2 * _AHEAD]]
-            coming = [workers.submit(lengths_of, fetched(unit, wanted)) for unit in batch]
-            found += [each.result() for each in coming]
+            coming = [workers.submit(found_in, fetched(unit, wanted)) for unit in batch]
+            for unit, each in zip(batch, coming, strict=True):
+                lengths, bad = each.result()
+                why = {row: (record.reason, record.detail) for row, record in bad}
+                empty = [(row, *why.get(row, (_NOTHING, ""))) for row in np.flatnonzero(lengths == 0).tolist()]
+                found.reasons.update((unit[0], reason) for _, reason, _ in empty)
+                room = max(0, _TOLD - len(found.told))
+                found.told.extend((len(found.lengths), *row) for row in empty[:room])
+                found.lengths.append(lengths)
         return found
     finally:
         workers.stop()
         reader.close()
 
 
-def _bytes(arrays: list[Int32s]) -> bytes:
-    return b"".join(array.tobytes() for array in arrays)
-
-
-def _parts(payload: bytes) -> list[Int32s]:
-    head, _, body = zlib.decompress(payload).partition(b"\n")
-    counts = json.loads(head)
-    return np.split(np.frombuffer(body, dtype=np.int32), np.cumsum(counts)[:-1]) if counts else []
-
-
-def _merged(index: Index, parts: list[list[Int32s]]) -> list[Int32s]:
-    """Return the counts of all units in order, from those of the hosts, who took them in turn."""
+def _merged(index: Index, parts: list[_Counts]) -> _Counts:
+    """Return what is known of all units in order, from what the hosts found, who took them in turn."""
     num_units = index.num_units
-    if sum(map(len, parts)) != num_units:
-        found = f"token counts of {sum(map(len, parts))} units"
+    measured_units = sum(len(part.lengths) for part in parts)
+    if measured_units != num_units:
+        found = f"token counts of {measured_units} units"
         raise DataError([Fault("token counts of the hosts", found, f"those of {num_units}")])
-    return [parts[unit % len(parts)][unit // len(parts)] for unit in range(num_units)]
+    lengths = [parts[unit % len(parts)].lengths[unit // len(parts)] for unit in range(num_units)]
+    told = [(place * len(parts) + rank, *rest) for rank, part in enumerate(parts) for place, *rest in part.told]
+    return _Counts(lengths, sum((part.reasons for part in parts), Counter()), sorted(told)[:_TOLD])  # type: ignore[arg-type]
 
 
 class _Kept:
@@ -172,7 +212,7 @@ class _Kept:
             return None
         decides = {name: value for name, value in pipeline.fingerprint.items() if name != "layout"}
         # Counts of a run that put up with bad records must not spare another one from refusing them.
-        known = [decides, index.fingerprints, job.data.on_bad_record == "fail"]
+        known = [_FORMAT, decides, index.fingerprints, job.data.on_bad_record == "fail"]
         name = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:32]
         return cls(f"{job.data.cache.rstrip('/')}/token-counts-{name}", storage)
 
