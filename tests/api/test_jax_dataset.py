@@ -195,6 +195,23 @@ def test_resume_is_exact() -> None:
         create_jax_dataset(tokenised(ROWS), "train", 5, 10).load_state_dict(first.state_dict())
 
 
+def test_orbax_keeps_the_state_beside_the_weights(tmp_path: Path) -> None:
+    checkpoint = pytest.importorskip("orbax.checkpoint")
+    args = checkpoint.args
+    whole = first_rows(create_jax_dataset(tokenised(ROWS), "train", 5, 9))
+    rows = create_jax_dataset(tokenised(ROWS), "train", 5, 9)
+    taken = first_rows(islice(rows, 4))
+    weights = {"w": jax.numpy.arange(3)}
+    with checkpoint.CheckpointManager(tmp_path) as manager:
+        both = args.Composite(weights=args.StandardSave(weights), data=args.JsonSave(rows.state_dict()))
+        manager.save(4, args=both)
+        manager.wait_until_finished()
+        kept = manager.restore(4, args=args.Composite(weights=args.StandardRestore(weights), data=args.JsonRestore()))
+    resumed = create_jax_dataset(tokenised(ROWS), "train", 5, 9)
+    resumed.load_state_dict(kept["data"])
+    assert taken + first_rows(resumed) == whole
+
+
 def first_rows(batches: Any) -> list[list[list[int]]]:
     return [np.asarray(batch["input_ids"]).tolist() for batch in batches]
 

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROWS, BATCH, WORLD = 40, 8, 2
 _DATASET = f"""
-import json, sys
+import json, os, sys
 from datasets import Dataset
 rows = Dataset.from_dict({{"input_ids": [[n] * 4 for n in range({ROWS})]}})
 rank, port = int(sys.argv[1]), sys.argv[2]
@@ -28,6 +28,8 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{{port}}", {WORLD}, rank, coordinator_bind_address=f"127.0.0.1:{{port}}")
 from tpuworker.api import create_jax_dataset
 dataset = create_jax_dataset(rows, "train", {BATCH // WORLD}, 7)
+if "STATE" in os.environ:
+    dataset.load_state_dict(json.loads(os.environ["STATE"]))
 batches = list(dataset)
 total = jax.jit(lambda ids: ids[:, 0].sum())
 print("SEEN " + json.dumps({{
@@ -156,6 +158,20 @@ def test_processes_of_jax_share_global_arrays_in_the_order_of_one_alone() -> Non
     assert seen[0]["sums"] == seen[1]["sums"] == [sum(batch) for batch in alone]
     assert seen[0]["shapes"] == seen[1]["shapes"] == [[BATCH, 4]] * (ROWS // BATCH)
     assert seen[0]["state"] == seen[1]["state"]
+
+
+@pytest.mark.jax
+def test_what_one_process_of_jax_saved_two_go_on_with() -> None:
+    pytest.importorskip("jax")
+    from datasets import Dataset
+
+    from tpuworker.api import create_jax_dataset
+
+    rows = Dataset.from_dict({"input_ids": [[n] * 4 for n in range(ROWS)]})
+    alone = create_jax_dataset(rows, "train", BATCH, 7)
+    batches = [batch["input_ids"][:, 0].tolist() for batch in alone]
+    seen = run_processes(_JAX, WORLD, STATE=json.dumps(alone.state_dict(num_batches=2)))
+    assert joined(seen) == batches[2:]
 
 
 @pytest.mark.torch_xla

@@ -338,17 +338,35 @@ def test_a_stream_has_no_deterministic_order() -> None:
         create_deterministic_dataloader(streaming(10), "train", 2, make_tokenizer(), 1, 0, max_length=LENGTH)
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
-def test_a_state_goes_through_torchs_own_checkpoint(tmp_path: Path) -> None:
+def kept_by_torch(loader: BatchLoader, directory: Path) -> Callable[[BatchLoader], None]:
     checkpoint = pytest.importorskip("torch.distributed.checkpoint")
-    loader = create_dataloader(token_stream(), 10, 1, 0)
-    whole = order(loader)
-    loader = create_dataloader(token_stream(), 10, 1, 0)
-    taken = [n for b in islice(loader, 3) for n in row_numbers(b["input_ids"])]
-    checkpoint.save({"data": loader}, checkpoint_id=tmp_path, no_dist=True)
-    resumed = create_dataloader(token_stream(), 10, 1, 0)
-    checkpoint.load({"data": resumed}, checkpoint_id=tmp_path, no_dist=True)
-    assert taken + order(resumed) == whole
+    checkpoint.save({"data": loader}, checkpoint_id=directory, no_dist=True)
+    return lambda resumed: checkpoint.load({"data": resumed}, checkpoint_id=directory, no_dist=True)  # type: ignore[no-any-return]
+
+
+def kept_by_orbax(loader: BatchLoader, directory: Path) -> Callable[[BatchLoader], None]:
+    checkpoint = pytest.importorskip("orbax.checkpoint")
+    with checkpoint.CheckpointManager(directory) as manager:
+        manager.save(3, args=checkpoint.args.Composite(data=checkpoint.args.JsonSave(loader.state_dict())))
+        manager.wait_until_finished()
+        kept = manager.restore(3, args=checkpoint.args.Composite(data=checkpoint.args.JsonRestore()))
+    return lambda resumed: resumed.load_state_dict(kept["data"])
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+@pytest.mark.parametrize("keep", [kept_by_torch, kept_by_orbax])
+def test_other_peoples_checkpoints_keep_the_state_for_any_number_of_ranks(keep: Any, tmp_path: Path) -> None:
+    whole = global_batches(token_stream, 1, 12)
+    loader = create_dataloader(token_stream(), 12, 1, 0)
+    taken = [row_numbers(batch["input_ids"]) for batch in islice(loader, 3)]
+    restore = keep(loader, tmp_path)
+    for world_size in (1, 2, 4):
+        parts = [create_dataloader(token_stream(), 12 // world_size, world_size, rank) for rank in range(world_size)]
+        for part in parts:
+            restore(part)
+        steps = zip(*parts, strict=True)
+        rest = [[n for batch in step for n in row_numbers(batch["input_ids"])] for step in steps]
+        assert taken + rest == whole
 
 
 def test_texts_are_what_the_tokenizer_reads_back() -> None:
