@@ -75,10 +75,12 @@ RUN /opt/build/bin/uv pip install --quiet --compile-bytecode --no-deps --python 
 FROM ${BASE_IMAGE} AS worker-tpu
 COPY --from=libraries /opt/tpuworker /opt/tpuworker
 COPY --from=project /opt/project /opt/project
+# USER: /etc/passwd names none of the users that a pod may take, and torch asks for a name when it starts.
 ENV PATH=/opt/project/bin:/opt/tpuworker/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
-    HOME=/tmp
+    HOME=/tmp \
+    USER=tpuworker
 # Training code of an image built on this one belongs here: `FROM tpuworker` and `COPY my_project /workspace/my_project`.
 WORKDIR /workspace
 USER 1000:1000
