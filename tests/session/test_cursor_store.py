@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tpuworker.data.cursor import Cursor
 from tpuworker.errors import DataError
 from tpuworker.session.checkpoint import CursorStore
+from tpuworker.session.cursor_place import proved, warnings
 
 
 def cursor(step: int) -> Cursor:
@@ -79,3 +84,54 @@ def test_a_bucket_keeps_cursors_as_a_directory_does() -> None:
     store.save(cursor(3))
     assert store.save(cursor(4)) == "memory://bucket/run/cursor-0000000004.json"
     assert store.load() == (cursor(4), ())
+
+
+def proved_by(directories: list[Path]) -> list[tuple[int, ...]]:
+    """Prove a store with hosts as threads, each with its own directory."""
+    barrier, told = threading.Barrier(len(directories)), [b""] * len(directories)
+
+    def host(rank: int) -> tuple[int, ...]:
+        def exchange(_name: str, mine: bytes) -> list[bytes]:
+            told[rank] = mine
+            barrier.wait(10)
+            everything = list(told)
+            barrier.wait(10)
+            return everything
+
+        def together(_name: str, action: Callable[[], Any]) -> Any:
+            done = action()
+            barrier.wait(10)
+            return done
+
+        return proved(CursorStore(str(directories[rank])), rank, exchange, together)
+
+    with ThreadPoolExecutor(len(directories)) as hosts:
+        return list(hosts.map(host, range(len(directories))))
+
+
+def test_hosts_that_do_not_see_what_host_0_writes_are_found_before_a_step(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    assert proved_by([mine, mine, other, mine]) == [(2,)] * 4
+    assert proved_by([mine] * 3) == [()] * 3
+    assert list(mine.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_found_before_a_step(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"spec\.checkpoint\.dir.*wanted a directory that can be written"):
+        proved(CursorStore(str(tmp_path / "file" / "ck")), 0, lambda _, mine: [mine], lambda _, action: action())
+
+
+def test_a_bucket_is_the_same_for_all_hosts() -> None:
+    store = CursorStore("memory://bucket/proved")
+    assert proved(store, 0, lambda _, mine: [mine], lambda _, action: action()) == ()
+    assert store.load() == (None, ())
+
+
+def test_a_restart_that_may_begin_anew_is_warned_of(tmp_path: Path) -> None:
+    store = CursorStore(str(tmp_path))
+    assert warnings(store, (), 0, None) == ()
+    assert warnings(store, (), 2, cursor(3)) == ()
+    [blind, lost] = warnings(store, (2, 3), 1, None)
+    assert "hosts of rank 2, 3 do not see what host 0 writes" in blind
+    assert "attempt 1 finds no cursor" in lost

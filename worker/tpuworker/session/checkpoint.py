@@ -51,6 +51,36 @@ class CursorStore:
                 self._system.rm_file(f"{self._root}/cursor-{old:010d}.json")
         return f"{self.directory}/{name}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory of a file system, which other hosts may or may not have."""
+        return _is_local(self._system)
+
+    def leave_sign(self, sign: str) -> None:
+        """Write an empty file, so that a place that cannot be written is found out before a step is trained.
+
+        Raises:
+            DataError: The directory cannot be written.
+        """
+        try:
+            self._system.makedirs(self._root, exist_ok=True)
+            self._system.pipe_file(f"{self._root}/{sign}", b"")
+        except OSError as error:
+            fault = Fault("spec.checkpoint.dir", f"{self.directory}: {error}", "a directory that can be written")
+            raise DataError([fault]) from error
+
+    def sees_sign(self, sign: str) -> bool:
+        """Return whether a sign lies there; a directory that cannot be asked is none that is shared."""
+        with contextlib.suppress(OSError):
+            self._system.invalidate_cache()
+            return bool(self._system.exists(f"{self._root}/{sign}"))
+        return False
+
+    def remove_sign(self, sign: str) -> None:
+        """Remove a sign, if it may be removed."""
+        with contextlib.suppress(OSError):
+            self._system.rm_file(f"{self._root}/{sign}")
+
     def load(self) -> tuple[Cursor | None, tuple[str, ...]]:
         """Return the newest cursor that can be read, and a sentence for each newer one that cannot.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import tempfile
 import zlib
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tpuworker import backends
 from tpuworker.backends.consensus import PeerError, together
-from tpuworker.errors import Fault, IdentityError, PreflightError, SpecError
+from tpuworker.errors import Fault, PreflightError, SpecError
 from tpuworker.identity import Identity, identify
 from tpuworker.report.lines import Reporter
 from tpuworker.report.metrics import Metrics
+from tpuworker.session.devices import judge_devices, load_backend
 from tpuworker.session.first_failure import FirstFailure
 from tpuworker.session.training import Session
 from tpuworker.signals import StopRequest
@@ -144,17 +144,18 @@ class Opening:
         from tpuworker.preflight.check import first_of_last
 
         setting, job, identity = self.setting, self.setting.job, self.setting.identity
-        backend = _load_backend(job.spec.worker.backend)
+        backend = load_backend(job.spec.worker.backend)
         backend.start(identity, platform=setting.platform, sharding=job.spec.data.batch_sharded_over)
         self._stop.listen()  # again: jax.distributed puts a handler of its own over ours
         self.first_failure = FirstFailure(backend, identity, self._on_failure)
-        together(backend, identity, "devices", lambda: _judge_devices(job, backend))
+        together(backend, identity, "devices", lambda: judge_devices(job, backend))
         if users_code is not None:
             together(backend, identity, "training code", users_code)
         self._reporter.say(
             f"{identity.num_hosts} hosts have met, {backend.num_devices} {backend.versions['platform']} devices"
         )
         index, tokenizer, start = self._shared(backend)
+        self._judge_store(backend, start)
         self._compare_files(backend, index)
         together(backend, identity, "plan", lambda: make_data_plan(job, index, start))
         pipeline, engine = self._tokens(backend, index, tokenizer)
@@ -288,6 +289,22 @@ class Opening:
             self._reporter.say(f"going on after step {cursor.step}, from {store.directory}", step=cursor.step)
         return cursor
 
+    def _judge_store(self, backend: backends.Backend, start: Cursor | None) -> None:
+        """Prove that cursors can be written, and warn where a restart might not find them."""
+        from tpuworker.session.cursor_place import proved, warnings
+
+        store, identity = self._store(), self.setting.identity
+        if store is None:
+            return
+        blind = proved(
+            store,
+            identity.host_rank,
+            backend.exchange,
+            lambda what, action: together(backend, identity, what, action),
+        )
+        for sentence in () if identity.host_rank else warnings(store, blind, identity.restart_attempt, start):
+            self._reporter.say(sentence, "WARNING")
+
     def _tokens(self, backend: backends.Backend, index: Index, tokenizer: Tokenizer) -> tuple[Pipeline, str]:
         """Return the pipeline with the engine that all hosts have proved equal to the reference."""
         from tpuworker.pipeline import make_pipeline, sample_texts
@@ -376,30 +393,6 @@ def _first_rows(index: Index) -> Any:
         return reader.gather(refs).column
     finally:
         reader.close()
-
-
-def _load_backend(name: str) -> backends.Backend:
-    extra = name.replace("_", "-")
-    if importlib.util.find_spec(name) is None:
-        hint = f"pip install 'tpulaunch[{extra}]' in the worker's image, or choose the backend that is there"
-        raise SpecError([Fault("spec.worker.backend", f"{name}, which is not installed", "an installed one", hint)])
-    return backends.load(name)
-
-
-def _judge_devices(job: TPUJob, backend: backends.Backend) -> None:
-    found, wanted = backend.num_local_devices, job.spec.slice.devices_per_host
-    if found != wanted:
-        raise IdentityError(
-            [
-                Fault(
-                    "devices of this host",
-                    f"{found} {backend.versions['platform']} devices",
-                    f"{wanted}, as every host of {job.spec.slice.generation} {job.spec.slice.topology} has",
-                    "see that the pod asks for all chips of the host; without TPUs tpulaunch run --local sets "
-                    "XLA_FLAGS=--xla_force_host_platform_device_count and CPU_NUM_DEVICES",
-                )
-            ]
-        )
 
 
 def _command_files(job: TPUJob) -> list[Path]:
