@@ -9,23 +9,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tpuworker.data.batches import BadRow, HostBatch, Made, Work, bad_rows, checked, made_of
 from tpuworker.data.cursor import Cursor
+from tpuworker.data.lane_rows import WINDOW, Lane, LaneRows, joined, stream_rows, window_rows
 from tpuworker.data.rows import GatheredRows
 from tpuworker.data.sequence import Sequence
 from tpuworker.data.tokenising import touched
 from tpuworker.errors import DataError, Fault
-from tpuworker.layout.pieces import Pieces, pack_stream, pack_window
+from tpuworker.layout.pieces import Pieces
 from tpuworker.tokens.documents import Documents, gather_documents
 
 Int64s = npt.NDArray[np.int64]
-#: Documents of a window of a lane under ``overflow: truncate``, where no document may be split.
-_WINDOW = 256
 #: Only the first request rests on it; afterwards the lane's own mean is known.
 _BYTES_PER_TOKEN = 4.0
 _MOST_DOCUMENTS_A_CALL = 4096
@@ -54,48 +52,6 @@ class _Encoded:
     bad: tuple[tuple[int, BadRow], ...]
 
 
-class _Lane:
-    """The documents of a lane that are not used up.
-
-    Args:
-        document: Place of the first one in the lane, since the start of the job.
-        offset: What of it is used: tokens, or under ``truncate`` rows of its window.
-    """
-
-    def __init__(self, document: int, offset: int) -> None:
-        self.document, self.offset = document, offset
-        self.parts: list[tuple[Documents, Int64s]] = []
-        self.lengths: Int64s = np.zeros(0, dtype=np.int64)
-
-    def add(self, documents: Documents, places: Int64s) -> None:
-        """Take documents that follow."""
-        self.parts.append((documents, places))
-        self.lengths = np.concatenate([self.lengths, documents.lengths[places]])
-
-    def first(self, count: int) -> list[tuple[Documents, Int64s]]:
-        """Return the first documents."""
-        found = []
-        for documents, places in self.parts:
-            if count <= 0:
-                break
-            found.append((documents, places[:count]))
-            count -= len(places)
-        return found
-
-    def drop(self, count: int) -> None:
-        """Let go of the first documents."""
-        self.document += count
-        self.lengths = self.lengths[count:]
-        while count:
-            documents, places = self.parts[0]
-            if len(places) <= count:
-                del self.parts[0]
-                count -= len(places)
-            else:
-                self.parts[0] = (documents, places[count:])
-                count = 0
-
-
 class StreamMaking:
     """The making of one host's batches of packed streams.
 
@@ -112,7 +68,7 @@ class StreamMaking:
         self._sequence = Sequence(work.plan, work.index)
         self._splits = work.data.packing.overflow == "split"
         places = _places(work.start, lanes)
-        self._packers = [_Lane(*place) for place in places]
+        self._packers = [Lane(*place) for place in places]
         self._step = work.start.step
         self._bad: list[BadRow] = []
         # Shared with the reading thread: what was asked for, and what is known of it.
@@ -154,7 +110,7 @@ class StreamMaking:
             known = self._known_tokens
             means = np.where(known > 0, known / np.maximum(1, self._known_documents), self._guess)
             under_way = self._asked - self._known_documents
-            reserve = 0 if self._splits else _WINDOW * means
+            reserve = 0 if self._splits else WINDOW * means
             short = np.maximum(0, target + reserve - known - under_way * means)
             most = max(1, _MOST_DOCUMENTS_A_CALL // len(self._work.lanes))
             counts = np.minimum(most, np.ceil(short / np.maximum(1.0, means))).astype(np.int64)
@@ -198,110 +154,73 @@ class StreamMaking:
         return lengths if self._splits else np.minimum(lengths, self._plan.max_length)
 
     def _batches(self) -> Iterator[HostBatch]:
-        while self._step < self._plan.num_steps and (batch := self._batch()) is not None:
-            yield batch
-
-    def _batch(self) -> HostBatch | None:
-        rows = [self._stream_rows(lane) if self._splits else self._window_rows(lane) for lane in self._packers]
+        """Yield batches for as many steps as every lane has rows for; all their pieces are laid out at once."""
+        if self._step >= self._plan.num_steps:
+            return
+        lanes = [self._rows_of(lane) for lane in self._packers]
+        num_rows = np.array([lane.num_rows for lane in lanes])
         with self._lock:
-            self._short = np.array([each is None for each in rows])
-            if self._short.any():
-                return None
-            self._step += 1
-        with self.counters.busy("pack"):
-            made = self._packed([each for each in rows if each is not None])
-        for lane, each in zip(self._packers, rows, strict=True):
-            if each is not None:
-                lane.drop(each.used)
-                lane.offset = each.offset
-        states = {
-            str(number): [lane.document, lane.offset]
-            for number, lane in zip(self._work.lanes, self._packers, strict=True)
-        }
+            self._short = num_rows < self._slots
+            first_step = self._step
+            num_steps = min(int(num_rows.min()) // self._slots, self._plan.num_steps - first_step)
+            self._step += num_steps
+        if not num_steps:
+            return
+        documents, pieces = self._laid_out(lanes, num_steps)
         bad, self._bad = tuple(self._bad), []
-        self.counters.add(
-            "pack", rows=self._plan.rows_per_host, num_bytes=sum(array.nbytes for array in made.arrays.values())
-        )
-        return HostBatch(
-            arrays=checked(made.arrays, self._plan),
-            step=self._step - 1,
-            cursor=self._work.start.after(self._step, states),
-            rows=self._plan.rows_per_host,
-            account=made.account,
-            bad=bad,
-        )
-
-    def _stream_rows(self, lane: _Lane) -> _LaneRows | None:
-        """Return the next rows of a lane whose documents may be split where a row ends."""
-        need = self._slots * self._plan.max_length + lane.offset
-        count = int(np.searchsorted(np.cumsum(lane.lengths), need)) + 1
-        if count > len(lane.lengths):
-            return None
-        pieces, position = pack_stream(lane.lengths[:count], self._plan.max_length, lane.offset, self._slots)
-        return _LaneRows(lane.first(count), count, pieces, position.document, position.token)
-
-    def _window_rows(self, lane: _Lane) -> _LaneRows | None:
-        """Return the next rows of a lane whose documents are packed whole, window by window."""
-        parts: list[Pieces] = []
-        rows, first, offset = 0, 0, lane.offset
-        while rows < self._slots:
-            if first + _WINDOW > len(lane.lengths):
-                return None
-            window = pack_window(
-                lane.lengths[first : first + _WINDOW],
-                self._plan.max_length,
-                overflow="truncate",
-                truncation_side=self._work.data.truncation_side,
+        places = [(lane.document, rows) for lane, rows in zip(self._packers, lanes, strict=True)]
+        for lane, rows in zip(self._packers, lanes, strict=True):
+            used = num_steps * self._slots
+            lane.drop(int(rows.documents[used]), int(rows.offsets[used]))
+        for number in range(num_steps):
+            begin, used = number * self._plan.rows_per_host, (number + 1) * self._slots
+            with self.counters.busy("pack"):
+                made = self._work.pipeline.packed(documents, pieces.select(begin, begin + self._plan.rows_per_host))
+            self.counters.add(
+                "pack", rows=self._plan.rows_per_host, num_bytes=sum(array.nbytes for array in made.arrays.values())
             )
-            taken = window.select(offset, min(window.num_rows, offset + self._slots - rows))
-            parts.append(replace(taken, rows=taken.rows + rows, documents=taken.documents + first))
-            rows, offset = rows + taken.num_rows, offset + taken.num_rows
-            if offset == window.num_rows:
-                first, offset = first + _WINDOW, 0
-        count = first + (_WINDOW if offset else 0)
-        return _LaneRows(lane.first(count), count, _joined(parts, rows), first, offset)
+            states = {
+                str(lane): [document + int(rows.documents[used]), int(rows.offsets[used])]
+                for lane, (document, rows) in zip(self._work.lanes, places, strict=True)
+            }
+            yield HostBatch(
+                arrays=checked(made.arrays, self._plan),
+                step=first_step + number,
+                cursor=self._work.start.after(first_step + number + 1, states),
+                rows=self._plan.rows_per_host,
+                account=made.account,
+                bad=() if number else bad,
+            )
 
-    def _packed(self, rows: list[_LaneRows]) -> Any:
-        documents = gather_documents([part for each in rows for part in each.parts])
-        firsts = np.cumsum([0, *(each.count for each in rows[:-1])])
-        shifted = [
-            replace(each.pieces, rows=each.pieces.rows + number * self._slots, documents=each.pieces.documents + first)
-            for number, (each, first) in enumerate(zip(rows, firsts.tolist(), strict=True))
-        ]
-        return self._work.pipeline.packed(documents, _joined(shifted, self._plan.rows_per_host))
+    def _rows_of(self, lane: Lane) -> LaneRows:
+        if self._splits:
+            return stream_rows(lane, self._plan.max_length)
+        return window_rows(lane, self._plan.max_length, self._work.data.truncation_side)
 
-
-@dataclass(frozen=True)
-class _LaneRows:
-    """The rows of one lane for one step.
-
-    Attributes:
-        parts: The documents they are made of.
-        count: How many these are.
-        pieces: Where parts of them stand.
-        used: Documents that are used up afterwards.
-        offset: What is used of the one after these.
-    """
-
-    parts: list[tuple[Documents, Int64s]]
-    count: int
-    pieces: Pieces
-    used: int
-    offset: int
-
-
-def _joined(parts: list[Pieces], num_rows: int) -> Pieces:
-    def joined(name: str) -> Int64s:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    return Pieces(
-        rows=joined("rows"),
-        documents=joined("documents"),
-        begins=joined("begins"),
-        lengths=joined("lengths"),
-        cut=joined("cut"),
-        num_rows=num_rows,
-    )
+    def _laid_out(self, lanes: list[LaneRows], num_steps: int) -> tuple[Documents, Pieces]:
+        """Return the documents and the pieces of the next steps, rows step by step and in a step lane by lane."""
+        used = num_steps * self._slots
+        parts: list[tuple[Documents, Int64s]] = []
+        pieces: list[Pieces] = []
+        first = 0
+        step, slot = np.divmod(np.arange(used), self._slots)
+        places = step * self._plan.rows_per_host + slot
+        for number, (lane, rows) in enumerate(zip(self._packers, lanes, strict=True)):
+            taken = rows.pieces.select(0, used)
+            row = places[taken.rows] + number * self._slots
+            pieces.append(replace(taken, rows=row, documents=taken.documents + first))
+            parts += lane.first(int(rows.needed[used]))
+            first += int(rows.needed[used])
+        whole = joined(pieces, num_steps * self._plan.rows_per_host)
+        order = np.argsort(whole.rows, kind="stable")
+        return gather_documents(parts), Pieces(
+            whole.rows[order],
+            whole.documents[order],
+            whole.begins[order],
+            whole.lengths[order],
+            whole.cut[order],
+            whole.num_rows,
+        )
 
 
 def _places(start: Cursor, lanes: range) -> list[tuple[int, int]]:
