@@ -5,7 +5,7 @@ marked `@pytest.mark.cluster`)::
 
     def test_a_job_completes(cluster, namespace):
         cluster.apply({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", ...}, namespace)
-        cluster.wait_for("JobSet", "tiny", namespace, condition="Completed", timeout_seconds=120)
+        cluster.wait_for("JobSet", "tiny", namespace, condition="Completed")
 
 Fixtures
     cluster     session   the `Cluster`; started on first use, ended with the session, also after Ctrl-C or a failure.
@@ -19,7 +19,7 @@ Every `Cluster`
     require(*features)       skips the test, with the reason, when the cluster lacks one of "jobset", "kueue",
                              "tpu-injection", "tpu-policies", "tpu-nodes", "node-control", "load-image", "fake-nodes"
     get, find, list, apply, create, patch, delete (kind, ...)   plain dicts; kind is "JobSet", "Pod", "Workload", ...
-    wait_for(kind, name, namespace, condition=... | until=predicate | gone=True, timeout_seconds=...)   by watch
+    wait_for(kind, name, namespace, condition=... | until=predicate | gone=True)   by watch
     logs, events, dump       a container's output; a namespace's events; all of a namespace as files
     evict(pod, namespace)    through the eviction API
     make_queue(namespace, name, chips)    a LocalQueue with a quota of its own
@@ -30,6 +30,7 @@ Every `Cluster`
     set_chips(node, chips)   changes `google.com/tpu`
     kill_node(node)          power off: silent first, then dead; found out after 20 s, its pods deleted 10 s later
     restart_node(node)       a killed machine boots again, with its images and chips
+    signal(pod, namespace, name)          `TERM` to a container's first process, behind the API server's back
     delete_node_object(node) only the Node object goes, as when a VM is gone and GKE notices
     remove_node(node)        both
     load_image(archive, nodes=None)       into these real nodes, by default all and those added later

@@ -16,7 +16,7 @@ from pathlib import Path
 import urllib3.exceptions
 from ruamel.yaml import YAML
 
-from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.api import Api, ApiError, Object, has_condition
 from tests.cluster.control_plane import Site, free_ports, wait
 
 POLICIES = Path(__file__).parent / "policies"
@@ -41,7 +41,7 @@ def install(site: Site, api: Api, manifests: dict[str, Path], kubeconfig: Path) 
     definitions = _definitions(manifests, _client_config(site, ports["kueue"], "/convert"))
     _create_all(api, definitions)
     # A controller that starts before its kinds are served gives up.
-    wait(lambda: all(_is_served(api, each) for each in definitions), "the API of JobSet and Kueue", site, {})
+    wait(lambda: not unserved(api, definitions), "the API of JobSet and Kueue", site, {})
     processes = {
         "jobset": _start_jobset(site, kubeconfig, ports),
         "kueue": _start_kueue(site, kubeconfig, ports),
@@ -111,14 +111,54 @@ def _serving_certificates(site: Site, name: str) -> Path:
     return directory
 
 
-def _is_served(api: Api, definition: Object) -> bool:
-    spec = definition["spec"]
-    [stored] = [each["name"] for each in spec["versions"] if each["storage"]]
+def unserved(api: Api, definitions: Iterable[Object]) -> list[str]:
+    """Which versions of these CRDs a controller that starts now would not find yet, as `GROUP/VERSION/PLURAL`.
+
+    The API server takes a CRD in steps, each a moment after the one before, and many moments on a busy machine: it
+    accepts the names, serves the objects, lists the kind in its version's discovery, and lists it in the discovery of
+    all groups at once, which clients ask first.
+    """
+    established = {
+        each["metadata"]["name"]
+        for each in api.list("CustomResourceDefinition")
+        if has_condition(each, "NamesAccepted") and has_condition(each, "Established")
+    }
+    discovered = _discovered(api)
+    wanted = [
+        (each["metadata"]["name"], each["spec"]["group"], version["name"], each["spec"]["names"]["plural"])
+        for each in definitions
+        for version in each["spec"]["versions"]
+        if version["served"]
+    ]
+    return [
+        f"{group}/{version}/{plural}"
+        for name, group, version, plural in wanted
+        if name not in established
+        or (group, version, plural) not in discovered
+        or not _is_listed(api, group, version, plural)
+    ]
+
+
+def _discovered(api: Api) -> set[tuple[str, str, str]]:
+    everything = api.request(
+        "GET", "/apis", accept="application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    )
+    return {
+        (group["metadata"]["name"], version["version"], resource["resource"])
+        for group in everything["items"]
+        for version in group["versions"]
+        if version.get("freshness") != "Stale"  # clients skip those
+        for resource in version.get("resources", [])
+    }
+
+
+def _is_listed(api: Api, group: str, version: str, plural: str) -> bool:
     try:
-        served = api.request("GET", f"/apis/{spec['group']}/{stored}")
+        served = api.request("GET", f"/apis/{group}/{version}")
+        api.request("GET", f"/apis/{group}/{version}/{plural}", query={"limit": "1"})
     except ApiError:
         return False
-    return any(each["name"] == spec["names"]["plural"] for each in served["resources"])
+    return any(each["name"] == plural for each in served["resources"])
 
 
 def _start_jobset(site: Site, kubeconfig: Path, ports: dict[str, int]) -> subprocess.Popen[bytes]:
@@ -207,10 +247,7 @@ def _webhook_answers(api: Api) -> bool:
             ]
         },
     }
-    try:
-        made = api.create(probe, dry_run=True)
-    except ApiError:
-        return False
+    made = api.create(probe, dry_run=True)
     return bool(made["spec"]["replicatedJobs"][0]["template"]["spec"].get("completionMode") == "Indexed")
 
 

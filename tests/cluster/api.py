@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import urllib3
 import urllib3.exceptions
 
 from tests.cluster.errors import ClusterError
+from tests.cluster.patience import REQUEST_SECONDS, Patience
 
 Object = dict[str, Any]
 JsonPatch = Object | list[Object]
@@ -116,20 +116,26 @@ class Api:
         body: Object | list[Object] | None = None,
         query: dict[str, str] | None = None,
         content_type: str = "application/json",
+        *,
+        accept: str = "application/json",
     ) -> Any:
         """Sends one request and returns the parsed answer; raises `ApiError` for anything but success."""
         with_query = f"{path}?{urlencode(query)}" if query else path
         encoded = None if body is None else json.dumps(body).encode()
         response = self._pool.request(
-            method, self._host + with_query, body=encoded, headers=self._headers(content_type), timeout=30
+            method,
+            self._host + with_query,
+            body=encoded,
+            headers=self._headers(content_type, accept),
+            timeout=REQUEST_SECONDS,
         )
         if response.status >= 300:
             raise ApiError(method, with_query, response.status, response.data)
         is_json = response.headers.get("Content-Type", "").startswith("application/json")
         return json.loads(response.data) if is_json else response.data.decode(errors="replace")
 
-    def _headers(self, content_type: str) -> dict[str, str]:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+    def _headers(self, content_type: str, accept: str = "application/json") -> dict[str, str]:
+        headers = {"Accept": accept, "Content-Type": content_type}
         token = self._token("authorization") or self._token("BearerToken")
         return headers | ({"Authorization": token} if token else {})
 
@@ -213,11 +219,10 @@ class Api:
         condition: str | None = None,
         until: Callable[[Object], bool] | None = None,
         gone: bool = False,
-        timeout_seconds: float = 60,
     ) -> Object:
         """Waits until the object has the condition with status True, or `until(object)` holds, or it is gone.
 
-        Returns the object as last seen. A time-out raises `ClusterError` with its last status.
+        Returns the object as last seen. When it stays as it is for too long, `ClusterError` tells its last status.
         """
 
         def holds(seen: Object) -> bool:
@@ -225,9 +230,10 @@ class Api:
                 return has_condition(seen, condition)
             return until is not None and until(seen)
 
-        deadline = time.monotonic() + timeout_seconds
+        patience = Patience()
         last: Object = {}
-        for event, seen in self.changes(kind, namespace, f"metadata.name={name}", deadline):
+        for event, seen in self._changes(kind, namespace, f"metadata.name={name}", patience):
+            patience.note((event, seen.get("metadata", {}).get("resourceVersion")))
             if event in {"ABSENT", "DELETED"}:
                 if gone:
                     return seen or last
@@ -238,24 +244,26 @@ class Api:
         wish = "gone" if gone else condition or "as wanted"
         where = f"{namespace}/{name}" if namespace else name
         raise ClusterError(
-            f"{kind} {where} was not {wish} within {timeout_seconds:g} s; "
+            f"{kind} {where} was not {wish}, and {patience.words}; "
             + (f"its status: {json.dumps(last.get('status'))[:3000]}" if last else "it was never there")
         )
 
-    def changes(self, kind: str, namespace: str | None, fields: str, deadline: float) -> Iterator[tuple[str, Object]]:
-        """Yields (`ABSENT`|`ADDED`|`MODIFIED`|`DELETED`, object) until the deadline (of `time.monotonic`)."""
+    def _changes(
+        self, kind: str, namespace: str | None, fields: str, patience: Patience
+    ) -> Iterator[tuple[str, Object]]:
+        """Yields (`ABSENT`|`ADDED`|`MODIFIED`|`DELETED`, object) until patience has run out."""
         path = self.path(kind, None, namespace)
-        while time.monotonic() < deadline:
+        while patience.remaining_seconds:
             answer = self.request("GET", path, query={"fieldSelector": fields})
             for item in answer["items"]:
                 yield "ADDED", item
             if not answer["items"]:
                 yield "ABSENT", {}
-            yield from self._watch(path, fields, answer["metadata"]["resourceVersion"], deadline)
+            yield from self._watch(path, fields, answer["metadata"]["resourceVersion"], patience)
 
-    def _watch(self, path: str, fields: str, version: str, deadline: float) -> Iterator[tuple[str, Object]]:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
+    def _watch(self, path: str, fields: str, version: str, patience: Patience) -> Iterator[tuple[str, Object]]:
+        remaining = patience.remaining_seconds
+        if not remaining:
             return
         query = {
             "watch": "1",
@@ -268,7 +276,7 @@ class Api:
             f"{self._host}{path}?{urlencode(query)}",
             headers=self._headers("application/json"),
             preload_content=False,
-            timeout=urllib3.Timeout(connect=5, read=remaining),
+            timeout=urllib3.Timeout(connect=REQUEST_SECONDS, read=remaining),
         )
         try:
             rest = b""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.cluster import add_ons, fake_nodes, images, kueue, node, state
 from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.archives import hold
 from tests.cluster.build import Built, build
 from tests.cluster.control_plane import Site, start_api_server, start_controllers
 from tests.cluster.errors import ClusterError
@@ -177,9 +178,13 @@ class OwnCluster(Cluster):
             cluster = cls._fill(directory, built, machine, stays)
             with ThreadPoolExecutor(2) as workers:
                 nodes = workers.submit(cluster.add_nodes, pools)
-                if with_add_ons:
-                    add_ons.install(cluster._site, cluster.api, built.manifests, cluster.kubeconfig)
-                nodes.result()
+                try:
+                    if with_add_ons:
+                        add_ons.install(cluster._site, cluster.api, built.manifests, cluster.kubeconfig)
+                    nodes.result()
+                except BaseException:
+                    machine.power_off()  # else the executor waits for nodes that nobody wants any more
+                    raise
         except BaseException:
             machine.power_off()
             raise
@@ -290,6 +295,16 @@ class OwnCluster(Cluster):
         victim.machine.power_off()
         self._remember(dataclasses.replace(victim, machine=None))
 
+    def signal(self, pod: str, namespace: str, name: str) -> None:
+        """Sends a signal (`TERM`) to the first process of the pod's one container; the API server hears nothing."""
+        seen = self.get("Pod", pod, namespace)
+        machine = self._state.nodes[seen["spec"]["nodeName"]].machine
+        assert machine is not None
+        [status] = seen["status"]["containerStatuses"]
+        identity = status["containerID"].rpartition("/")[2]
+        ctr = str(self._site.binaries["ctr"])
+        machine.run(ctr, "--namespace=k8s.io", "tasks", "kill", f"--signal=SIG{name}", identity)
+
     def restart_node(self, name: str) -> None:
         """Boots a killed node again; its images are still there, its pods are not."""
         booted = self._boot(self._state.nodes[name])
@@ -337,7 +352,7 @@ class OwnCluster(Cluster):
                 each["key"].startswith("node.kubernetes.io/") for each in taints
             )
 
-        self.wait_for("Node", made.name, until=is_ready, timeout_seconds=90)
+        self.wait_for("Node", made.name, until=is_ready)
         if made.pool.chips:
             self.set_chips(made.name, made.pool.chips)
 
@@ -360,25 +375,17 @@ class OwnCluster(Cluster):
             for each in self._state.nodes.values()
             if each.machine and (nodes is None or each.name in nodes)
         ]
+        if nodes is None:
+            archive = hold(archive, self.directory / "archives")
         with ThreadPoolExecutor(2) as workers:
             imports = [
                 workers.submit(node.import_images, self._site, name, machine, archive) for name, machine in running
             ]
             for each in imports:
                 each.result()
-        if nodes is None:
-            self._state = dataclasses.replace(self._state, archives=(*self._state.archives, str(self._hold(archive))))
+        if nodes is None and str(archive) not in self._state.archives:
+            self._state = dataclasses.replace(self._state, archives=(*self._state.archives, str(archive)))
             self._state.save(self.directory)
-
-    def _hold(self, archive: Path) -> Path:
-        # A newer build takes the archive out of the cache; nodes added later need this one all the same.
-        held = self.directory / "archives" / archive.name
-        held.parent.mkdir(exist_ok=True)
-        try:
-            held.hardlink_to(archive)
-        except OSError:  # on another file system, or held already
-            return held if held.exists() else archive
-        return held
 
 
 def _keep_logs(directory: Path, target: Path | None) -> Path:

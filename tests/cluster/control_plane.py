@@ -14,11 +14,12 @@ import urllib3.exceptions
 from tests.cluster.api import Api, ApiError
 from tests.cluster.errors import ClusterError
 from tests.cluster.machine import Machine
+from tests.cluster.patience import Patience
 from tests.cluster.pki import ADMINISTRATORS, Authority
 
-# How soon a silent node is found dead, and its pods deleted. GKE waits longer (40 s to 50 s, then 300 s); the order
-# is the same.
-NODE_GRACE_SECONDS = 20
+# How soon a silent node is found dead, and its pods deleted. The first is Kubernetes' own default, which a kubelet
+# keeps on a busy machine too; GKE then waits 300 s. The order is the same.
+NODE_GRACE_SECONDS = 40
 EVICTION_SECONDS = 10
 
 
@@ -110,15 +111,7 @@ def start_api_server(site: Site) -> Api:
 
 def wait_until_ready(api: Api, name: str, site: Site, processes: dict[str, subprocess.Popen[bytes]]) -> None:
     """Returns when the API server says that it is ready."""
-
-    def is_ready() -> bool:
-        try:
-            api.request("GET", "/readyz")
-        except (ApiError, urllib3.exceptions.HTTPError):
-            return False
-        return True
-
-    wait(is_ready, name, site, processes)
+    wait(lambda: bool(api.request("GET", "/readyz")), name, site, processes)
 
 
 def wait(
@@ -126,18 +119,29 @@ def wait(
     what: str,
     site: Site,
     processes: dict[str, subprocess.Popen[bytes]],
-    timeout_seconds: float = 120,
 ) -> None:
-    """Returns when the condition holds; a process of `processes` that ends meanwhile is told with its last lines."""
-    deadline = time.monotonic() + timeout_seconds
-    while not condition():
+    """Returns when the condition holds; a process of `processes` that ends meanwhile is told with its last lines.
+
+    An API server that does not answer yet is one more thing to wait for. Patience lasts while any component writes to
+    its log.
+    """
+    patience = Patience()
+    while not _holds(condition):
+        patience.note(sorted((path.name, path.stat().st_size) for path in site.logs.glob("*.log")))
         for name, process in processes.items():
             if process.poll() is not None:
                 lines = (site.logs / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
                 raise ClusterError(f"{name} ended with {process.returncode} while starting:\n" + "\n".join(lines))
-        if time.monotonic() > deadline:
-            raise ClusterError(f"{what} was not ready within {timeout_seconds:g} s; its log is in {site.logs}")
+        if not patience.remaining_seconds:
+            raise ClusterError(f"{what} was not ready, and {patience.words}; its log is in {site.logs}")
         time.sleep(0.05)
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    try:
+        return condition()
+    except (ApiError, urllib3.exceptions.HTTPError):
+        return False
 
 
 def start_controllers(site: Site, kubeconfig: Path) -> None:

@@ -53,7 +53,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
     name = f"{slug}-{secrets.token_hex(3)}"
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     # The account's token is mounted into pods; one that comes first is refused.
-    cluster.wait_for("ServiceAccount", "default", name, until=lambda _: True, timeout_seconds=30)
+    cluster.wait_for("ServiceAccount", "default", name, until=lambda _: True)
     try:
         yield name
     finally:
@@ -120,7 +120,7 @@ def _clear(cluster: Cluster, namespace: str) -> None:
             grace_seconds = 1 if node and cluster.can_confirm(node) else 0
             cluster.delete("Pod", pod["metadata"]["name"], namespace, grace_seconds=grace_seconds)
         for pod in pods:
-            cluster.wait_for("Pod", pod["metadata"]["name"], namespace, gone=True, timeout_seconds=60)
+            cluster.wait_for("Pod", pod["metadata"]["name"], namespace, gone=True)
     cluster.delete("Namespace", namespace)
     if cluster.lacks("kueue") is None:
         for each in cluster.list("ClusterQueue", labels=f"{OWNER_LABEL}={namespace}"):

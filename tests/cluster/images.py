@@ -47,7 +47,7 @@ def archive_of(backend: str, runtime: str = "cpu") -> Path:
 
     By default without libtpu: no host of a test cluster has a TPU, and each takes a copy of the image.
     """
-    with locked(cache_dir() / "images.lock"):
+    with locked(cache_dir() / f"image-{backend}.lock"):  # neither backend waits for the other's build
         base = _base(backend)
         place = cache_dir() / f"image-{backend}-{runtime}-{_key(base)}.tar"
         if not place.exists():

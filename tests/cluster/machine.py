@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.cluster.errors import ClusterError
+from tests.cluster.patience import COMMAND_SECONDS, END_SECONDS
 
 Namespace = Literal["pid", "mount", "net", "uts", "ipc"]
 
@@ -93,7 +94,7 @@ class Machine:
         _FOREGROUND.append(process)
         return process
 
-    def run(self, *command: str, timeout_seconds: float = 120) -> str:
+    def run(self, *command: str, timeout_seconds: float = COMMAND_SECONDS) -> str:
         """Runs a program in the machine to its end and returns what it printed."""
         return run(*self.enter(), *command, timeout_seconds=timeout_seconds)
 
@@ -122,7 +123,7 @@ def reap() -> None:
             _FOREGROUND.remove(process)
 
 
-def run(*command: str, timeout_seconds: float = 120) -> str:
+def run(*command: str, timeout_seconds: float = COMMAND_SECONDS) -> str:
     """Runs a program to its end and returns what it printed; a failure carries its words."""
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_seconds)
     if done.returncode != 0:
@@ -140,7 +141,7 @@ def is_alive(pid: int, start_ticks: int) -> bool:
         return False
 
 
-def end(pid: int, start_ticks: int, timeout_seconds: float = 30) -> None:
+def end(pid: int, start_ticks: int, timeout_seconds: float = END_SECONDS) -> None:
     """Kills exactly this process and waits for its end."""
     try:
         handle = os.pidfd_open(pid)

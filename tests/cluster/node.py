@@ -11,6 +11,7 @@ from tests.cluster import cgroups
 from tests.cluster.control_plane import NODE_GRACE_SECONDS, Site, wait
 from tests.cluster.machine import Machine
 from tests.cluster.network import Network, plug_in_node
+from tests.cluster.patience import IMPORT_SECONDS
 from tests.cluster.state import NodeState, State
 from tests.cluster.static_image import PAUSE
 
@@ -52,7 +53,14 @@ def import_images(site: Site, name: str, machine: Machine, archive: Path) -> Non
     done = site.directory / "nodes" / name / "imported" / f"{identity.st_dev}-{identity.st_ino}-{identity.st_mtime_ns}"
     if done.exists():
         return
-    machine.run(str(site.binaries["ctr"]), "--namespace=k8s.io", "images", "import", str(archive), timeout_seconds=600)
+    machine.run(
+        str(site.binaries["ctr"]),
+        "--namespace=k8s.io",
+        "images",
+        "import",
+        str(archive),
+        timeout_seconds=IMPORT_SECONDS,
+    )
     done.parent.mkdir(exist_ok=True)
     done.touch()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cluster.add_ons import unserved
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.cluster import Cluster, OwnCluster
+from tests.cluster.patience import Patience
 from tests.cluster.pools import ACCELERATOR, CHIP, v6e
 from tests.cluster.workloads import container, jobset, pod
 
@@ -39,7 +41,7 @@ def test_a_jobset_of_two_slices_runs_to_completed_and_all_hosts_reach_each_other
 ) -> None:
     cluster.require("jobset", "tpu-nodes", "tpu-injection")
     cluster.apply(jobset("meet", pod("host", container(cluster.busybox, MEET))), namespace)
-    cluster.wait_for("JobSet", "meet", namespace, condition="Completed", timeout_seconds=120)
+    cluster.wait_for("JobSet", "meet", namespace, condition="Completed")
     pods = cluster.list("Pod", namespace)
     names = {"meet-slice-0-0", "meet-slice-0-1", "meet-slice-1-0", "meet-slice-1-1"}
     assert {each["spec"]["hostname"] for each in pods} == names
@@ -56,7 +58,7 @@ def test_kueue_admits_a_queued_jobset_and_it_completes(cluster: Cluster, namespa
     cluster.require("jobset", "tpu-nodes")
     wanted = jobset("queued", pod("host", container(cluster.busybox, "true")), slices=1, queue=queue)
     cluster.apply(wanted, namespace)
-    cluster.wait_for("JobSet", "queued", namespace, condition="Completed", timeout_seconds=90)
+    cluster.wait_for("JobSet", "queued", namespace, condition="Completed")
     [workload] = cluster.list("Workload", namespace)
     reasons = {each["type"]: each["status"] for each in workload["status"]["conditions"]}
     assert reasons["Admitted"] == "True"
@@ -139,16 +141,34 @@ def test_a_node_without_power_is_found_dead_its_pod_is_deleted_and_it_comes_back
     own.wait_for("Pod", "lost", namespace, condition="Ready")
     own.kill_node("v6e-b-1")
     try:
-        own.wait_for(
-            "Pod", "lost", namespace, until=lambda seen: "deletionTimestamp" in seen["metadata"], timeout_seconds=90
-        )
+        own.wait_for("Pod", "lost", namespace, until=lambda seen: "deletionTimestamp" in seen["metadata"])
         lost = own.get("Pod", "lost", namespace)
         [disrupted] = [each for each in lost["status"]["conditions"] if each["type"] == "DisruptionTarget"]
         assert (disrupted["status"], disrupted["reason"]) == ("True", "DeletionByTaintManager")
     finally:
         own.restart_node("v6e-b-1")
     assert own.get("Node", "v6e-b-1")["status"]["allocatable"][CHIP] == "4"
-    own.wait_for("Pod", "lost", namespace, gone=True, timeout_seconds=60)
+    own.wait_for("Pod", "lost", namespace, gone=True)
+
+
+def test_a_kind_is_unserved_until_every_way_in_which_a_controller_looks_for_it_leads_there(own: OwnCluster) -> None:
+    names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    definition: Object = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.dev"},
+        "spec": {"group": "example.dev", "scope": "Cluster", "names": names, "versions": [version]},
+    }
+    assert unserved(own.api, [definition]) == ["example.dev/v1/widgets"]
+    own.create(definition)
+    try:
+        patience = Patience()
+        while unserved(own.api, [definition]):
+            assert patience.remaining_seconds
+        assert own.api.request("GET", "/apis/example.dev/v1/widgets")["items"] == []
+    finally:
+        own.delete("CustomResourceDefinition", "widgets.example.dev")
 
 
 def test_another_user_may_do_nothing_until_granted(own: OwnCluster) -> None:

@@ -106,7 +106,6 @@ def _run(cluster: Cluster, namespace: str, main: Object) -> Object:
         "worker",
         namespace,
         until=lambda seen: seen["status"]["phase"] in {"Succeeded", "Failed"},
-        timeout_seconds=120,
     )
     ended: Object = done["status"]["containerStatuses"][0]["state"]["terminated"]
     return ended

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,23 @@ from tests.cluster import add_ons, state
 from tests.cluster.api import Api
 from tests.cluster.cluster import Cluster, OwnCluster
 from tests.cluster.errors import ClusterError
+from tests.cluster.patience import END_SECONDS, STALLED_SECONDS, Patience
 from tests.cluster.pools import v5e
 from tests.cluster.state import State
 from tests.cluster.workloads import container, pod
 
 pytestmark = pytest.mark.cluster
 
+PROJECT = Path(__file__).parents[2]
 ONE_NODE = [v5e("only")]
+#: A conftest.py with which the session's cluster is Kubernetes alone, with one node.
+SMALL_CLUSTER = """
+import functools
+from tests.cluster.cluster import OwnCluster
+from tests.cluster.pools import v5e
+
+OwnCluster.up = functools.partial(OwnCluster.up, [v5e("only")], with_add_ons=False)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +42,7 @@ def _only_where_clusters_are_started_here(cluster: Cluster) -> None:
 def _run_a_pod(api: Api, image: str) -> None:
     sleeper = container(image, "sleep 1000")
     api.create(pod("sleeper", sleeper, accelerator="tpu-v5-lite-podslice", topology="2x2"), "default")
-    api.wait_for("Pod", "sleeper", "default", condition="Ready", timeout_seconds=90)
+    api.wait_for("Pod", "sleeper", "default", condition="Ready")
 
 
 def test_taking_a_cluster_down_leaves_nothing() -> None:
@@ -48,9 +59,7 @@ def test_a_killed_owner_takes_its_cluster_along_and_the_next_start_sweeps_up() -
         "import sys; from tests.cluster.cluster import OwnCluster; from tests.cluster.pools import v5e;"
         "print(OwnCluster.up([v5e('only')], with_add_ons=False).directory, flush=True); sys.stdin.read()"
     )
-    owner = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
-    )
+    owner = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=PROJECT)
     assert owner.stdout is not None
     assert owner.stdin is not None
     directory = Path(owner.stdout.readline().decode().strip())
@@ -63,6 +72,50 @@ def test_a_killed_owner_takes_its_cluster_along_and_the_next_start_sweeps_up() -
     _wait_for_the_end(handle)
     assert directory in state.sweep()
     assert state.leftovers(directory, known) == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "exit_code"), [("assert False", 1), ("time.sleep(1000)", 2)], ids=["failed", "Ctrl-C"]
+)
+def test_a_session_that_fails_or_is_interrupted_leaves_nothing_but_the_logs_of_a_failure(
+    tmp_path: Path, ending: str, exit_code: int
+) -> None:
+    told, logs = tmp_path / "directory", tmp_path / "logs"
+    (tmp_path / "conftest.py").write_text(SMALL_CLUSTER)
+    (tmp_path / "test_one.py").write_text(
+        "import time\nfrom pathlib import Path\n"
+        f"def test_one(cluster):\n    Path({str(told)!r}).write_text(str(cluster.directory))\n    {ending}\n"
+    )
+    own = {key: value for key, value in os.environ.items() if not key.endswith("KUBECONFIG")}
+    environment = own | {"PYTHONPATH": str(PROJECT), "TPULAUNCH_TEST_LOGS": str(logs)}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.cluster.fixtures",
+        f"--rootdir={tmp_path}",
+        "test_one.py",
+    ]
+    before = set(state.directories())
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as session:
+        try:
+            patience = Patience()
+            while not (told.exists() and told.read_text()):
+                assert session.poll() is None
+                assert patience.remaining_seconds
+                time.sleep(0.1)
+            directory = Path(told.read_text())
+            known = State.load(directory)
+            if exit_code == 2:
+                session.send_signal(signal.SIGINT)
+            assert session.wait(STALLED_SECONDS) == exit_code
+        finally:
+            session.kill()
+    assert state.leftovers(directory, known) == []
+    assert set(state.directories()) == before
+    assert (logs / "kube-apiserver.log").exists() == (exit_code == 1)
 
 
 def test_a_start_that_fails_leaves_its_logs_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,5 +136,5 @@ def _wait_for_the_end(handle: int) -> None:
 
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    assert poll.poll(20_000), "the cluster outlived its owner by 20 s"
+    assert poll.poll(END_SECONDS * 1000), f"the cluster outlived its owner by {END_SECONDS:g} s"
     os.close(handle)
