@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,8 +14,11 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.builders import job_document
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, OwnCluster
+from tests.cluster.patience import STALLED_SECONDS, Patience
 from tests.e2e.script_worker import IMAGE, write_script_worker
+from tests.e2e.workspace import Workspace, claim_of
+from tests.session.builders import write_corpus
 from tpulaunch.cli.main import main
 from tpulaunch.cluster.api import Api
 from tpulaunch.cluster.connection import connect
@@ -27,7 +30,10 @@ ONE_HOST = {"generation": "v5e", "topology": "2x2"}
 TWO_HOSTS = {"generation": "v6e", "topology": "2x4", "machine": "ct6e-standard-4t"}
 #: Fills /dev/shm, which counts as memory of the container, and then takes more than is left of it.
 MORE_THAN_TWO_GIB = "dd if=/dev/zero of=/dev/shm/x bs=1M count=500; exec dd if=/dev/zero of=/dev/null bs=2000M count=1"
-PATIENCE_SECONDS = 120.0
+#: Both hosts of a slice run on one node: an image of more than a gigabyte is then unpacked twice and not four times.
+NODES = ("v6e-a-0", "v6e-b-0")
+IDLE_NODES = ("v6e-a-1", "v6e-b-1")
+CHIPS_OF_A_SLICE = 8
 
 
 @dataclass(frozen=True)
@@ -100,14 +106,15 @@ def run(*arguments: str) -> Printed:
     return Printed(code, out.getvalue(), err.getvalue())
 
 
-def eventually(look: Callable[[], T], is_right: Callable[[T], bool], seconds: float = PATIENCE_SECONDS) -> T:
-    """Look until what is seen is right, and return it; at the end of patience fail with what was seen last."""
-    deadline = time.monotonic() + seconds
+def eventually(look: Callable[[], T], is_right: Callable[[T], bool], stalled_seconds: float = STALLED_SECONDS) -> T:
+    """Look until what is seen is right, and return it; fail with it when it stays as it is for too long."""
+    patience = Patience(stalled_seconds)
     while True:
         seen = look()
         if is_right(seen):
             return seen
-        assert time.monotonic() < deadline, f"last seen: {seen}"
+        patience.note(seen)
+        assert patience.remaining_seconds, f"{patience.words}; last seen: {seen}"
         time.sleep(0.3)
 
 
@@ -122,3 +129,31 @@ def script_worker(cluster: Cluster) -> str:
 @pytest.fixture
 def user(cluster: Cluster, namespace: str, script_worker: str, tmp_path: Path) -> User:
     return User(cluster, namespace, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def image(cluster: Cluster) -> Iterator[str]:
+    """The worker image on two nodes that have the chips of a whole slice each."""
+    cluster.require("jobset", "tpu-nodes", "node-control", "load-image")
+    assert isinstance(cluster, OwnCluster)
+    name = cluster.build_image("jax", NODES)
+    for node in NODES:
+        cluster.set_chips(node, CHIPS_OF_A_SLICE)
+    for node in IDLE_NODES:
+        cluster.set_chips(node, 0)
+    try:
+        yield name
+    finally:
+        for node in NODES + IDLE_NODES:
+            cluster.set_chips(node, 4)
+
+
+@pytest.fixture
+def workspace(cluster: Cluster, namespace: str, image: str, tmp_path: Path) -> Iterator[Workspace]:
+    """A corpus that every pod sees."""
+    directory = tmp_path / "workspace"
+    directory.mkdir()
+    directory.chmod(0o777)  # the worker is user 1000
+    write_corpus(directory)
+    with claim_of(cluster, namespace, directory) as claim:
+        yield Workspace(User(cluster, namespace, tmp_path), image, directory, claim)

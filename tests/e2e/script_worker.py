@@ -33,13 +33,14 @@ def write_script_worker(path: Path) -> Path:
     config = json.loads(files[entry["Config"]])
     config["rootfs"]["diff_ids"].append(f"sha256:{hashlib.sha256(layer).hexdigest()}")
     manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": [*entry["Layers"], "program.tar"]}]
-    with tarfile.open(path, "w") as archive:
+    fresh = path.with_suffix(".new")  # a node may be reading the one before
+    with tarfile.open(fresh, "w") as archive:
         for layer_name in entry["Layers"]:
             _add(archive, layer_name, files[layer_name])
         _add(archive, "program.tar", layer)
         _add(archive, "config.json", json.dumps(config).encode())
         _add(archive, "manifest.json", json.dumps(manifest).encode())
-    return path
+    return fresh.replace(path)
 
 
 def _layer() -> bytes:

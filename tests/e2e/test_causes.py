@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,15 @@ def _nothing(user: User) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that goes wrong: what is done before, what is submitted, and what must be told."""
+    """One thing that goes wrong: what is done before, what is submitted, what is done then, and what must be told."""
 
     code: str
     words: str
     remedy: str
     script: str = FOREVER
     before: Callable[[User], None] = _nothing
+    during: Callable[[User], None] = _nothing
+    after: Callable[[User], None] = _nothing
     sections: dict[str, Any] = field(default_factory=dict)
 
 
@@ -53,6 +56,72 @@ def _busy_queue(user: User) -> None:
     _queue(4)(user)
     user.submits(FOREVER, name="first", schedule={"queue": "tpu"})
     eventually(lambda: user.types("status", "first", "-o", "json").data["hosts"][0]["node"], bool)
+
+
+def _stopped_queue(user: User) -> None:
+    _queue(8)(user)
+    user.cluster.patch("ClusterQueue", f"{user.namespace}-tpu", {"spec": {"stopPolicy": "Hold"}})
+
+
+def _queue_of_two_priorities(user: User) -> None:
+    _queue(4)(user)
+    rules = {"withinClusterQueue": "LowerPriority"}
+    user.cluster.patch("ClusterQueue", f"{user.namespace}-tpu", {"spec": {"preemption": rules}})
+    for name, value in (("low", 1), ("high", 1000)):
+        user.cluster.apply(
+            {
+                "apiVersion": "kueue.x-k8s.io/v1beta2",
+                "kind": "WorkloadPriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+            }
+        )
+
+
+def _job_of_higher_priority(user: User) -> None:
+    eventually(lambda: user.types("status", "tiny", "-o", "json").data["phase"], lambda phase: phase == "Running")
+    user.submits(FOREVER, name="urgent", schedule={"queue": "tpu", "priority": "high"})
+    eventually(lambda: user.types("status", "urgent", "-o", "json").data["phase"], lambda phase: phase == "Running")
+
+
+def _node_without_chips(user: User) -> None:
+    user.cluster.require("node-control")
+    user.cluster.set_chips("v5e-0", 1)  # type: ignore[attr-defined]
+
+
+def _all_chips(user: User) -> None:
+    user.cluster.set_chips("v5e-0", 4)  # type: ignore[attr-defined]
+
+
+def _autoscaler_speaks(user: User) -> None:
+    """Write the event with which GKE's cluster autoscaler says that it is making nodes; none runs here."""
+
+    def pods() -> list[Any]:
+        return user.cluster.list("Pod", user.namespace)
+
+    [pod] = eventually(pods, lambda found: bool(found and found[0]["status"].get("conditions")))
+    group = "https://www.googleapis.com/compute/v1/projects/p/zones/z/instanceGroups/gke-c-v5e-spot-1a2b3c4d-grp"
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{pod['metadata']['name']}.scale-up", "namespace": user.namespace},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": user.namespace,
+            "name": pod["metadata"]["name"],
+            "uid": pod["metadata"]["uid"],
+        },
+        "reason": "TriggeredScaleUp",
+        "message": f"pod triggered scale-up: [{{{group} 0->1 (max: 4)}}]",
+        "type": "Normal",
+        "source": {"component": "cluster-autoscaler"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    user.cluster.create(event, user.namespace)
 
 
 def _busy_node(user: User) -> None:
@@ -208,6 +277,41 @@ CASES = {
         script="exit 42",
         sections={"schedule": {"restarts": 1}},
     ),
+    "too few chips": Case(
+        "too-few-chips",
+        "each host asks for 4 chips; the matching nodes offer 1",
+        "device plugin",
+        before=_node_without_chips,
+        after=_all_chips,
+    ),
+    "scale-up under way": Case(
+        "scale-up",
+        "nodes are being added for the job",
+        "wait: a slice takes some minutes",
+        during=_autoscaler_speaks,
+        sections={"schedule": {"capacity": "spot"}},
+    ),
+    "preempted in the queue": Case(
+        "evicted",
+        "was preempted by another job and waits in queue 'tpu'",
+        "higher spec.schedule.priority",
+        before=_queue_of_two_priorities,
+        during=_job_of_higher_priority,
+        sections={"schedule": {"queue": "tpu", "priority": "low"}},
+    ),
+    "stopped queue": Case(
+        "queue-inactive",
+        "takes no jobs: Stopped",
+        "another",
+        before=_stopped_queue,
+        sections={"schedule": {"queue": "tpu"}},
+    ),
+    "run too long": Case(
+        "deadline",
+        "ran longer than spec.schedule.max_run_seconds allows",
+        "raise max_run_seconds",
+        sections={"schedule": {"max_run_seconds": 30}},
+    ),
     "leader of a slice without nodes": Case(
         "no-free-pool",
         "finds no node pool of its own: 2 pools of the right kind (v6e-a, v6e-b)",
@@ -220,9 +324,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_cause_is_told_with_its_remedy(user: User, case: str) -> None:
     wanted = CASES[case]
-    wanted.before(user)
-    user.submits(wanted.script, **wanted.sections)
-    cause = _settled(user, wanted, case)
+    try:
+        wanted.before(user)
+        user.submits(wanted.script, **wanted.sections)
+        wanted.during(user)
+        cause = _settled(user, wanted, case)
+    finally:
+        wanted.after(user)
     assert wanted.words in cause.cause
     assert wanted.remedy in cause.remedy
     shown = user.types("status", "tiny").out
@@ -238,9 +346,7 @@ def _settled(user: User, wanted: Case, case: str) -> Cause:
         return explain(last[0])
 
     try:
-        found = eventually(
-            look, lambda c: c is not None and c.code == wanted.code and wanted.words in c.cause, seconds=40
-        )
+        found = eventually(look, lambda c: c is not None and c.code == wanted.code and wanted.words in c.cause)
     finally:
         if folder := os.environ.get("TPULAUNCH_RECORD"):
             write_recording(Path(folder) / f"{case.lower().replace(' ', '-')}.json", last[0])

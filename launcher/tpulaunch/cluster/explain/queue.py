@@ -98,7 +98,8 @@ def _workload(observed: Observation, queue: str) -> Cause | None:
         )
     reserved = condition_of(workload, "QuotaReserved")
     evicted = condition_of(workload, "Evicted")
-    if evicted and evicted.is_true and not (reserved and _INSUFFICIENT.search(reserved.message)):
+    is_short = bool(reserved and _INSUFFICIENT.search(reserved.message))
+    if evicted and evicted.is_true and (evicted.reason == "Preempted" or not is_short):
         return _evicted(observed, evicted, queue)
     return _no_quota(observed, reserved, queue)
 
