@@ -40,6 +40,26 @@ def test_people_read_host_and_severity_before_the_message() -> None:
     assert said("text", "careful", "WARNING") == "0/1 | WARNING: careful\n"
 
 
+@pytest.mark.parametrize("style", ["json", "text"])
+def test_the_health_file_holds_the_last_line_of_the_worker_itself(style: str, tmp_path: Path) -> None:
+    reporter = Reporter(style, "0/1", io.StringIO())  # type: ignore[arg-type]
+    reporter.keep_health(tmp_path / "state" / "health.json")
+    reporter.say("step 7/9", event="progress", step=7)
+    reporter.say("a library goes on talking", logger="some.library")
+    record = json.loads((tmp_path / "state" / "health.json").read_text())
+    assert (record["event"], record["step"], record["host"]) == ("progress", 7, "0/1")
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["health.json"]
+
+
+def test_a_worker_goes_on_where_its_health_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    stream = io.StringIO()
+    reporter = Reporter("json", "0/1", stream)
+    reporter.keep_health(tmp_path / "file" / "health.json")
+    reporter.say("step 7/9")
+    assert json.loads(stream.getvalue())["message"] == "step 7/9"
+
+
 @pytest.fixture
 def root_logger() -> Iterator[logging.Logger]:
     root = logging.getLogger()

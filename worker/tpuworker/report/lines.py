@@ -43,11 +43,26 @@ class Reporter:
         self._style = style
         self._stream = sys.stdout if stream is None else stream
         self._lock = threading.Lock()
+        self._health: Path | None = None
 
     @property
     def is_for_people(self) -> bool:
         """Whether lines are read by people."""
         return self._style == "text"
+
+    def keep_health(self, path: Path) -> None:
+        """Keep the last line of the worker itself in a file, as JSON, so that its age and step tell whether it lives.
+
+        The file is replaced whole. Lines of libraries do not count: they also come from a worker that hangs.
+        Nothing is killed by it, since a first step may compile for half an hour; who wants a probe asks for the age:
+        ``find /tmp/tpulaunch -name health.json -mmin -30 | grep -q .``
+
+        Args:
+            path: The file; its directory is made.
+        """
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._health = path
 
     def say(self, message: str, severity: Severity = "INFO", **fields: Any) -> None:
         """Write one line.
@@ -57,14 +72,20 @@ class Reporter:
             severity: As Cloud Logging names it.
             fields: Facts for machines, plain values.
         """
+        record = to_line({"severity": severity, "time": _now(), "message": message, "host": self.host} | fields)
+        line = record
         if self._style == "text":
             mark = "" if severity == "INFO" else f"{severity}: "
             line = f"{self.host + ' | ' if self.host else ''}{mark}{message}"
-        else:
-            line = to_line({"severity": severity, "time": _now(), "message": message, "host": self.host} | fields)
-        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
-            self._stream.write(line + "\n")
-            self._stream.flush()
+        with self._lock:
+            with contextlib.suppress(BrokenPipeError, ValueError):
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            if self._health is not None and "logger" not in fields:
+                with contextlib.suppress(OSError):  # a full disk is no reason to stop training
+                    unfinished = self._health.with_suffix(".new")
+                    unfinished.write_text(record + "\n", "utf-8")
+                    unfinished.replace(self._health)
 
     def take_logging(self, level: int = logging.INFO) -> None:
         """Make Python's logging write through this reporter, so that libraries' lines carry a severity too."""

@@ -44,6 +44,7 @@ class Run:
     def __init__(self, setting: Setting, reporter: Reporter) -> None:
         self.setting = setting
         self.reporter = reporter
+        reporter.keep_health(setting.state_dir / "health.json")
         self.stop = StopRequest()
         self.opening = Opening(setting, reporter, self.stop, self._follow)
         self._speaking = threading.RLock()  # a failure while success is told is told by the same thread
