@@ -329,11 +329,11 @@ def test_the_cause_is_told_with_its_remedy(user: User, case: str) -> None:
         user.submits(wanted.script, **wanted.sections)
         wanted.during(user)
         cause = _settled(user, wanted, case)
+        shown = user.types("status", "tiny").out
     finally:
         wanted.after(user)
     assert wanted.words in cause.cause
     assert wanted.remedy in cause.remedy
-    shown = user.types("status", "tiny").out
     assert cause.cause in shown
     assert cause.remedy in shown
 
