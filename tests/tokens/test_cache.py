@@ -132,6 +132,23 @@ def test_entries_of_others_count_towards_the_limit(tmp_path: Path) -> None:
     assert not make_cache(tmp_path, limit_bytes=len(entry_bytes(DOCUMENTS)) + 10).keep("unit", DOCUMENTS)
 
 
+def test_threads_that_write_at_once_stay_under_the_limit_together(tmp_path: Path) -> None:
+    limit_bytes = 3 * len(entry_bytes(DOCUMENTS)) // 2  # one entry fits, two do not
+    for attempt in range(20):
+        cache, start = make_cache(tmp_path / str(attempt), limit_bytes), threading.Barrier(4)
+
+        def write(number: int, cache: TokenCache = cache, start: threading.Barrier = start) -> None:
+            start.wait(10)
+            cache.keep(f"unit {number}", DOCUMENTS)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert len(list((tmp_path / str(attempt)).rglob("*.tokens"))) == 1
+
+
 def test_a_directory_that_cannot_be_written_costs_time_and_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

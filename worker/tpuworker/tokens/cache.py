@@ -77,6 +77,7 @@ class TokenCache:
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(("hits", "misses", "written", "damaged", "refused"), 0)
         self._size_bytes: int | None = None
+        self._under_way_bytes = 0
         self._warned = False
 
     @property
@@ -120,9 +121,13 @@ class TokenCache:
         """Write the documents of a unit; say whether they are there now."""
         content = entry_bytes(documents)
         with self._tolerating("write"):
-            if self._has_room(len(content)):
-                self._place.write(self._name(unit), content)
-                self._count("written", len(content))
+            if self._takes_room(len(content)):
+                try:
+                    self._place.write(self._name(unit), content)
+                    self._count("written", len(content))
+                finally:
+                    with self._lock:
+                        self._under_way_bytes -= len(content)
                 return True
             self._warn(f"holds its limit of {self._limit_bytes / 2**30:.1f} GiB; the rest is tokenised each time")
         self._count("refused")
@@ -141,12 +146,16 @@ class TokenCache:
         digest = hashlib.sha256(json.dumps([self._fingerprint, unit]).encode()).hexdigest()[:40]
         return f"{digest[:2]}/{digest}.tokens"
 
-    def _has_room(self, num_bytes: int) -> bool:
+    def _takes_room(self, num_bytes: int) -> bool:
+        """Whether an entry fits the limit; if so, its room is taken until it is written, for others write meanwhile."""
         with self._lock:
             written = self._counts["written"]
             if self._size_bytes is None or written % _MEASURE_EVERY == 0:
                 self._size_bytes = self._place.size_bytes()
-            return self._size_bytes + num_bytes <= self._limit_bytes
+            if self._size_bytes + self._under_way_bytes + num_bytes > self._limit_bytes:
+                return False
+            self._under_way_bytes += num_bytes
+            return True
 
     def _count(self, name: str, num_bytes: int = 0) -> None:
         with self._lock:
