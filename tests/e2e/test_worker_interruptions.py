@@ -97,7 +97,9 @@ def test_a_host_that_gets_sigterm_stops_all_at_one_step_and_every_row_is_deliver
     _is_each_row_delivered_once(workspace)
 
 
-@pytest.mark.parametrize("rank", [0, 3], ids=["the coordinator's", "another"])
+@pytest.mark.parametrize(
+    "rank", [pytest.param(0, id="the coordinator's"), pytest.param(3, id="another", marks=pytest.mark.release)]
+)
 def test_when_a_node_vanishes_its_peers_ask_for_a_restart_and_the_job_goes_on(workspace: Workspace, rank: int) -> None:
     """Peers notice a lost host before or after Kubernetes does; neither order may fail the job."""
     cluster = workspace.user.cluster
