@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.layout.test_padding import BEGIN, END, PAD, make_documents
+from tpuworker.data.lane_rows import stream_rows
 from tpuworker.layout.pack import ARRAYS, pack_rows
-from tpuworker.layout.pieces import Pieces, StreamPosition, count_rows, pack_stream, pack_window, pack_windows
+from tpuworker.layout.pieces import Pieces, count_rows, pack_window, pack_windows
 from tpuworker.layout.rows import RowBuffers, Rows, TokenAccount
 from tpuworker.tokens.documents import BadRecord, Documents
 
@@ -212,29 +213,32 @@ def test_rows_are_not_sorted_by_length() -> None:
 @given(LENGTHS, st.integers(3, 16), st.integers(0, 10))
 def test_a_stream_fills_every_row_and_goes_on_where_it_stopped(lengths: list[int], capacity: int, most: int) -> None:
     array = np.array(lengths, np.int64)
-    whole, end = pack_stream(array, capacity)
+    rows = stream_rows(array, 0, capacity)
+    whole = rows.pieces
     assert whole.num_rows == array.sum() // capacity
     assert np.bincount(whole.rows, whole.lengths, minlength=whole.num_rows).tolist() == [capacity] * whole.num_rows
-    first, position = pack_stream(array, capacity, most_rows=most)
-    second, second_end = pack_stream(array[position.document :], capacity, position.token)
+    stop = min(most, whole.num_rows)
+    first, document, token = whole.select(0, stop), int(rows.documents[stop]), int(rows.offsets[stop])
+    second_rows = stream_rows(array[document:], token, capacity)
+    second = second_rows.pieces
     joined = [
         (int(row), int(document), int(begin), int(length))
-        for pieces, row_shift, document_shift in ((first, 0, 0), (second, first.num_rows, position.document))
+        for pieces, row_shift, document_shift in ((first, 0, 0), (second, first.num_rows, document))
         for row, document, begin, length in zip(
             pieces.rows + row_shift, pieces.documents + document_shift, pieces.begins, pieces.lengths, strict=True
         )
     ]
     assert joined == list(zip(whole.rows, whole.documents, whole.begins, whole.lengths, strict=True))
-    resumed = StreamPosition(second_end.document + position.document, second_end.token)
-    left = array[end.document :].sum() - end.token
-    assert array[resumed.document :].sum() - resumed.token == left < capacity
+    left = array[rows.documents[-1] :].sum() - rows.offsets[-1]
+    resumed = document + int(second_rows.documents[-1])
+    assert array[resumed:].sum() - second_rows.offsets[-1] == left < capacity
 
 
 def test_a_stream_of_documents_ends_each_with_its_own_end() -> None:
     documents = make_documents([1, 2, 3], [4], [5, 6], suffix=(END,))
-    pieces, position = pack_stream(documents.lengths, 4)
-    assert segments_of(packed(documents, pieces, 4)) == [[1, 2, 3, END], [4, END], [5, 6]]
-    assert position == StreamPosition(2, 2)
+    rows = stream_rows(documents.lengths, 0, 4)
+    assert segments_of(packed(documents, rows.pieces, 4)) == [[1, 2, 3, END], [4, END], [5, 6]]
+    assert (rows.documents[-1], rows.offsets[-1]) == (2, 2)
 
 
 @pytest.mark.jax

@@ -81,49 +81,51 @@ class LaneRows:
         return self.pieces.num_rows
 
 
-def stream_rows(lane: Lane, capacity: int) -> LaneRows:
+def stream_rows(lengths: Int64s, offset: int, capacity: int) -> LaneRows:
     """Return the rows of a lane whose documents may be split where a row ends.
 
     Args:
-        lane: The lane; ``offset`` counts tokens.
+        lengths: int64 [documents]: tokens of those that are not used up.
+        offset: Tokens of the first one that are used.
         capacity: Tokens of a row.
     """
-    pieces, _ = pack_stream(lane.lengths, capacity, lane.offset)
+    pieces = pack_stream(lengths, capacity, offset)
     # Bounds of the documents, counted from the first token that is not used. A document that ends with a row is used
     # up, and an empty one behind it is not: else the place would depend on how many documents were read ahead.
-    ends = np.cumsum(lane.lengths) - lane.offset
+    ends = np.cumsum(lengths) - offset
     totals = np.arange(1, pieces.num_rows + 1) * capacity
     at = np.searchsorted(ends, totals, side="left")
     is_used_up = ends[at] == totals
     documents = np.where(is_used_up, at + 1, at)
-    offsets = np.where(is_used_up, 0, totals - (ends - lane.lengths)[at])
-    return LaneRows(pieces, _after(0, documents), _after(lane.offset, offsets), _after(0, at + 1))
+    offsets = np.where(is_used_up, 0, totals - (ends - lengths)[at])
+    return LaneRows(pieces, _after(0, documents), _after(offset, offsets), _after(0, at + 1))
 
 
-def window_rows(lane: Lane, capacity: int, truncation_side: Literal["right", "left"]) -> LaneRows:
+def window_rows(lengths: Int64s, offset: int, capacity: int, truncation_side: Literal["right", "left"]) -> LaneRows:
     """Return the rows of a lane whose documents are packed whole, window by window.
 
     Args:
-        lane: The lane; ``offset`` counts rows of its first window.
+        lengths: int64 [documents]: tokens of those that are not used up.
+        offset: Rows of the first window that are used.
         capacity: Tokens of a row; longer documents are cut.
         truncation_side: Where.
     """
     parts: list[Pieces] = []
     documents, offsets, needed = (list[Int64s]() for _ in range(3))
-    rows, first, offset = 0, 0, lane.offset
-    while first + WINDOW <= len(lane.lengths):
+    rows, first, used_rows = 0, 0, offset
+    while first + WINDOW <= len(lengths):
         window = pack_window(
-            lane.lengths[first : first + WINDOW], capacity, overflow="truncate", truncation_side=truncation_side
+            lengths[first : first + WINDOW], capacity, overflow="truncate", truncation_side=truncation_side
         )
-        taken = window.select(offset, window.num_rows)
+        taken = window.select(used_rows, window.num_rows)
         parts.append(replace(taken, rows=taken.rows + rows, documents=taken.documents + first))
-        used = np.arange(offset + 1, window.num_rows + 1)
+        used = np.arange(used_rows + 1, window.num_rows + 1)
         is_used_up = used == window.num_rows
         documents.append(np.where(is_used_up, first + WINDOW, first))
         offsets.append(np.where(is_used_up, 0, used))
         needed.append(np.full(len(used), first + WINDOW))
-        rows, first, offset = rows + taken.num_rows, first + WINDOW, 0
-    return LaneRows(joined(parts, rows), _after(0, *documents), _after(lane.offset, *offsets), _after(0, *needed))
+        rows, first, used_rows = rows + taken.num_rows, first + WINDOW, 0
+    return LaneRows(joined(parts, rows), _after(0, *documents), _after(offset, *offsets), _after(0, *needed))
 
 
 def joined(parts: list[Pieces], num_rows: int) -> Pieces:

@@ -15,7 +15,7 @@ from tpuworker.data.rows import GatheredRows
 from tpuworker.data.sequence import FILLER, RowRefs, Sequence
 from tpuworker.data.tokenising import touched
 from tpuworker.errors import DataError, Fault
-from tpuworker.layout.pieces import WINDOW_DOCUMENTS, Pieces
+from tpuworker.layout.pieces import WINDOW_DOCUMENTS, Pieces, in_rows
 
 Int64s = npt.NDArray[np.int64]
 _WINDOWS_KEPT = 1024
@@ -103,16 +103,9 @@ class PackedMaking:
                 )
             )
         rows, sources, ordinals, begins, lengths, cut = (np.concatenate(each) for each in zip(*parts, strict=True))
-        order = np.argsort(rows, kind="stable")
         documents, where = np.unique(np.stack([sources, ordinals]), axis=1, return_inverse=True)
-        pieces = Pieces(
-            rows=rows[order],
-            documents=where.reshape(-1)[order],
-            begins=begins[order],
-            lengths=lengths[order],
-            cut=cut[order],
-            num_rows=num_steps * self._plan.rows_per_host,
-        )
+        num_rows = num_steps * self._plan.rows_per_host
+        pieces = in_rows(Pieces(rows, where.reshape(-1), begins, lengths, cut, num_rows))
         found = self._documents(documents[0], documents[1], refs)
         measured = np.array(
             [self._index.lengths[source][ordinal] for source, ordinal in documents.T.tolist()], dtype=np.int64

@@ -20,7 +20,7 @@ from tpuworker.data.rows import GatheredRows
 from tpuworker.data.sequence import Sequence
 from tpuworker.data.tokenising import touched
 from tpuworker.errors import DataError, Fault
-from tpuworker.layout.pieces import Pieces
+from tpuworker.layout.pieces import Pieces, in_rows
 from tpuworker.tokens.documents import Documents, gather_documents
 
 Int64s = npt.NDArray[np.int64]
@@ -194,8 +194,8 @@ class StreamMaking:
 
     def _rows_of(self, lane: Lane) -> LaneRows:
         if self._splits:
-            return stream_rows(lane, self._plan.max_length)
-        return window_rows(lane, self._plan.max_length, self._work.data.truncation_side)
+            return stream_rows(lane.lengths, lane.offset, self._plan.max_length)
+        return window_rows(lane.lengths, lane.offset, self._plan.max_length, self._work.data.truncation_side)
 
     def _laid_out(self, lanes: list[LaneRows], num_steps: int) -> tuple[Documents, Pieces]:
         """Return the documents and the pieces of the next steps, rows step by step and in a step lane by lane."""
@@ -211,16 +211,7 @@ class StreamMaking:
             pieces.append(replace(taken, rows=row, documents=taken.documents + first))
             parts += lane.first(int(rows.needed[used]))
             first += int(rows.needed[used])
-        whole = joined(pieces, num_steps * self._plan.rows_per_host)
-        order = np.argsort(whole.rows, kind="stable")
-        return gather_documents(parts), Pieces(
-            whole.rows[order],
-            whole.documents[order],
-            whole.begins[order],
-            whole.lengths[order],
-            whole.cut[order],
-            whole.num_rows,
-        )
+        return gather_documents(parts), in_rows(joined(pieces, num_steps * self._plan.rows_per_host))
 
 
 def _places(start: Cursor, lanes: range) -> list[tuple[int, int]]:

@@ -47,6 +47,19 @@ class Pieces:
         )
 
 
+def in_rows(pieces: Pieces) -> Pieces:
+    """Return pieces in the order of their rows; those of one row stay in theirs."""
+    order = np.argsort(pieces.rows, kind="stable")
+    return Pieces(
+        rows=pieces.rows[order],
+        documents=pieces.documents[order],
+        begins=pieces.begins[order],
+        lengths=pieces.lengths[order],
+        cut=pieces.cut[order],
+        num_rows=pieces.num_rows,
+    )
+
+
 def pack_window(
     lengths: Int64s,
     capacity: int,
@@ -112,22 +125,7 @@ def count_rows(
     return np.array([pieces.num_rows for _, pieces in windows], np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPosition:
-    """Where a stream of documents goes on.
-
-    Attributes:
-        document: The first document that is not delivered whole.
-        token: How many of its tokens are.
-    """
-
-    document: int = 0
-    token: int = 0
-
-
-def pack_stream(
-    lengths: Int64s, capacity: int, token: int = 0, most_rows: int | None = None
-) -> tuple[Pieces, StreamPosition]:
+def pack_stream(lengths: Int64s, capacity: int, token: int = 0) -> Pieces:
     """Cut documents, one behind the other, into full rows; what does not fill a row waits for the documents to come.
 
     No first pass, no document kept but the one in progress, every place filled; the price is that a document may be
@@ -137,15 +135,12 @@ def pack_stream(
         lengths: int64 [documents]: tokens of the documents to come, in order.
         capacity: Tokens of a row.
         token: Tokens of the first document that were delivered before.
-        most_rows: Stop after so many rows. Default: as many as there are.
 
     Returns:
-        The pieces of the full rows, and where the next call has to begin.
+        The pieces of all full rows.
     """
     ends = np.cumsum(lengths) - token
     num_rows = max(0, int(ends[-1]) // capacity) if len(ends) else 0
-    if most_rows is not None:
-        num_rows = min(num_rows, most_rows)
     total = num_rows * capacity
     # A piece begins wherever a document or a row does.
     document_begins = np.maximum(ends - lengths, 0)
@@ -153,7 +148,7 @@ def pack_stream(
     borders = borders[borders <= total]
     begins, ends_of_pieces = borders[:-1], borders[1:]
     documents = np.searchsorted(ends, begins, side="right")
-    pieces = Pieces(
+    return Pieces(
         rows=begins // capacity,
         documents=documents,
         begins=begins - (ends - lengths)[documents],
@@ -161,9 +156,6 @@ def pack_stream(
         cut=np.zeros(len(begins), np.int64),
         num_rows=num_rows,
     )
-    document = int(np.searchsorted(ends, total, side="right"))
-    taken = total - int((ends - lengths)[document]) if document < len(ends) else 0
-    return pieces, StreamPosition(document, taken)
 
 
 def _best_fit_decreasing(lengths: Int64s, capacity: int) -> Int64s:
@@ -205,6 +197,4 @@ def _in_order(bins: Int64s, documents: Int64s, begins: Int64s, lengths: Int64s, 
     _, firsts, inverse = np.unique(bins, return_index=True, return_inverse=True)
     number: Int64s = np.empty(len(firsts), np.int64)
     number[np.argsort(firsts, kind="stable")] = np.arange(len(firsts))
-    rows = number[inverse]
-    order = np.argsort(rows, kind="stable")
-    return Pieces(rows[order], documents[order], begins[order], lengths[order], cut[order], len(firsts))
+    return in_rows(Pieces(number[inverse], documents, begins, lengths, cut, len(firsts)))
