@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,10 +12,8 @@ import numpy as np
 from tpuworker.api.world import Library, World
 from tpuworker.backends.rendezvous import frame, padded_length, unframe
 from tpuworker.data.index import Index
+from tpuworker.data.job import Exchange
 from tpuworker.errors import DataError, Fault, FaultsError, InputError, WorkerError
-
-#: All-gather among the ranks: a name and this rank's bytes to the bytes of every rank.
-Exchange = Callable[[str, bytes], list[bytes]]
 
 
 @dataclass(frozen=True)
@@ -40,14 +37,14 @@ class Meeting:
         mine, failure = b"", None
         if self.world.rank == 0:
             try:
-                mine = b"\1" + zlib.compress(build().to_json().encode(), 1)
+                mine = b"\1" + build().to_bytes()
             except WorkerError as error:
                 failure, mine = error, b"\0" + str(error).encode()
         told = self.exchange("index", mine)[0]
         if failure is not None:
             raise failure
         if told[:1] == b"\1":
-            return Index.from_json(zlib.decompress(told[1:]).decode())
+            return Index.from_bytes(told[1:])
         raise InputError([Fault("rank 0", told[1:].decode(), "an index of the data")])
 
     def agree(self, what: Mapping[str, str], failure: FaultsError | None = None) -> None:

@@ -197,6 +197,19 @@ class Index:
             raise ValueError(f"an index of format {content.get('format')}, wanted {INDEX_FORMAT}")
         return cls(tuple(_unpack(source) for source in content["sources"]))
 
+    def to_bytes(self) -> bytes:
+        """Return the index as the one host that made it hands it to the others."""
+        return zlib.compress(self.to_json().encode(), 1)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Index:
+        """Return the index that :meth:`to_bytes` wrote.
+
+        Raises:
+            ValueError: Another version of this package wrote it.
+        """
+        return cls.from_json(zlib.decompress(content).decode())
+
 
 def _packed(source: SourceIndex, window_rows: Int64s) -> SourceIndex:
     full = np.flatnonzero(window_rows)

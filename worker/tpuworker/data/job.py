@@ -1,10 +1,16 @@
-"""What the data engine asks of a job, and of the host that reads."""
+"""What the data engine asks of a job, of the host that reads, and of hosts that talk."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from tpuworker.spec.data import DataSpec
+
+#: All-gather among the hosts: a name and this host's bytes to the bytes of every host by rank.
+Exchange = Callable[[str, bytes], list[bytes]]
+#: A name and an action to its result, if the action went well on every host.
+Together = Callable[[str, Callable[[], Any]], Any]
 
 
 class DataJob(Protocol):

@@ -7,7 +7,6 @@ import itertools
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from tpuworker.data.batches import BadRow, bad_rows, refusal
 from tpuworker.data.counters import Counters
 from tpuworker.data.index import Index, SourceIndex
-from tpuworker.data.job import DataJob, Host
+from tpuworker.data.job import DataJob, Exchange, Host, Together
 from tpuworker.data.rows import GatheredRows, UnitReader, place_of
 from tpuworker.data.sequence import RowRefs
 from tpuworker.data.tokenising import make_tokenising
@@ -27,10 +26,6 @@ from tpuworker.layout.pieces import count_rows
 from tpuworker.storage import Storage, is_remote
 
 Int32s = npt.NDArray[np.int32]
-#: All-gather among the hosts: a name and this host's bytes to the bytes of every host by rank.
-Exchange = Callable[[str, bytes], list[bytes]]
-#: A name and an action to its result, if the action went well on every host.
-Together = Callable[[str, Callable[[], Any]], Any]
 _THREADS = 2
 _AHEAD = 4
 #: Documents without tokens that are named one by one.

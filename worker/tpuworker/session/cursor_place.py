@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from typing import Any
 
 from tpuworker.data.cursor import Cursor
+from tpuworker.data.job import Exchange, Together
 from tpuworker.session.checkpoint import CursorStore
-
-#: All-gather among the hosts: a name and this host's bytes to the bytes of every host by rank.
-Exchange = Callable[[str, bytes], list[bytes]]
-#: A name and an action to its result, if the action went well on every host.
-Together = Callable[[str, Callable[[], Any]], Any]
 
 
 def proved(store: CursorStore, rank: int, exchange: Exchange, together: Together) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,13 +233,13 @@ class Opening:
                 self._tell_left_out(source)
             cursor = self._find_cursor()
             return (
-                zlib.compress(index.to_json().encode(), 1),
+                index.to_bytes(),
                 tokenizer.to_bytes(),
                 b"" if cursor is None else cursor.to_json().encode(),
             )
 
         parts = together(backend, identity, "index and tokenizer", resolve) or (None, None, None)
-        index = Index.from_json(zlib.decompress(backend.broadcast("index", parts[0])).decode())
+        index = Index.from_bytes(backend.broadcast("index", parts[0]))
         tokenizer = Tokenizer.from_bytes(backend.broadcast("tokenizer", parts[1]))
         cursor = backend.broadcast("cursor", parts[2])
         return index, tokenizer, Cursor.from_json(cursor.decode()) if cursor else None
