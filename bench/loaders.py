@@ -16,6 +16,7 @@ from bench.corpus.store import Corpus, CorpusKind, open_corpus
 from bench.corpus.tokenizers import Family
 from bench.process import Outcome, run
 from bench.results import Line, Results, Run
+from bench.summary import slope
 from bench.task import Layout, Task
 
 #: A process that has not delivered by then never will.
@@ -223,11 +224,6 @@ class LoaderBenchmark:
 
     def _run(self, task: Task) -> Outcome:
         return run(task, most_seconds=_MOST_SECONDS + task.window_seconds, environment=_environment(task))
-
-
-def slope(values: list[int]) -> float:
-    """Return the slope of a line through values at 0, 1, 2, ... by least squares."""
-    return statistics.linear_regression(range(len(values)), values).slope
 
 
 def _environment(task: Task) -> dict[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from bench.results import Line, Run
 
@@ -93,3 +95,11 @@ def flatness(seconds: Iterable[float]) -> float | None:
     """Return most over least, or None with nothing to compare."""
     found = list(seconds)
     return max(found) / min(found) if len(found) > 1 and min(found) > 0 else None
+
+
+def slope(values: Sequence[float]) -> float:
+    """Return the growth per place of the straight line nearest to the values; 0 for fewer than two."""
+    if len(values) < 2:
+        return 0.0
+    places = np.arange(len(values)) - (len(values) - 1) / 2
+    return float(places @ np.array(values) / (places @ places))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.machine import resident_bytes
 from bench.scale import Point, point
 from bench.scale.listing import serve_objects
 
@@ -43,19 +44,16 @@ def measure() -> Iterator[Point]:
 
 def child(directory: str) -> None:
     """Build the index of a directory and print what it took."""
-    import zlib
-
     import pyarrow.parquet  # noqa: F401  # its import is no part of the index
 
     from tpuworker.data.indexing import build_index
 
-    before = _resident_bytes()
+    before = resident_bytes()
     started = time.perf_counter()
     index = build_index(_job(f"{directory}/*.parquet"))
     seconds = time.perf_counter() - started
-    grown = _resident_bytes() - before
-    packed = len(zlib.compress(index.to_json().encode(), 1))
-    print(json.dumps({"seconds": seconds, "bytes": grown, "json_bytes": packed}))
+    grown = resident_bytes() - before
+    print(json.dumps({"seconds": seconds, "bytes": grown, "json_bytes": len(index.to_bytes())}))
 
 
 def _listing_seconds(endpoint: str, size: int) -> float:
@@ -90,7 +88,3 @@ def _job(pattern: str):  # type: ignore[no-untyped-def]  # the worker is importe
     from bench.scale.jobs import job_over
 
     return job_over(pattern, global_batch_size=8, num_hosts=1)
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

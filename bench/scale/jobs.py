@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 
+from bench.corpus.tokenizers import END_TOKEN
 from tpuworker.data.index import Index, SourceIndex
 from tpuworker.spec import TPUJob, load_job
 from tpuworker.storage import FileInfo
@@ -34,7 +35,7 @@ def job_over(
             "worker": {"backend": "jax"},
             "data": {
                 "sources": [{"files": pattern}],
-                "tokenizer": {"path": tokenizer, "eos_token": "<|end|>", "pad_token": "<|end|>"},
+                "tokenizer": {"path": tokenizer, "eos_token": END_TOKEN, "pad_token": END_TOKEN},
                 "max_length": max_length,
                 "epochs": epochs,
                 "global_batch_size": global_batch_size,

@@ -8,15 +8,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.corpus.tokenizers import END_TOKEN
+from bench.machine import resident_bytes
 from bench.scale import Point, point
 from bench.scale.jobs import job_over
+from bench.summary import slope
 
 if TYPE_CHECKING:
     from tpuworker.data.loader import Loader
@@ -60,14 +63,6 @@ class Streamed:
     def growth_bytes_per_epoch(self) -> float:
         """Slope of a straight line through the parts after the first, which fills pools and buffers."""
         return slope(self.resident_bytes[1:])
-
-
-def slope(values: Sequence[float]) -> float:
-    """Return the growth per place of the straight line nearest to the values; 0 for fewer than two."""
-    if len(values) < 2:
-        return 0.0
-    places = np.arange(len(values)) - (len(values) - 1) / 2
-    return float(places @ np.array(values) / (places @ places))
 
 
 def measure() -> Iterator[Point]:
@@ -151,7 +146,7 @@ def child(directory: str, epochs: str, steps: str) -> None:
             for batch in loader:
                 if not batch.step:
                     _fill(loader)  # as while the first step compiles; what is under way is never more afterwards
-                resident.append(_resident_bytes())
+                resident.append(resident_bytes())
     parts = np.array_split(np.array(resident, np.float64), max(1, int(epochs)))
     found = Streamed(
         num_files=sum(len(source.files) for source in index.sources),
@@ -198,9 +193,5 @@ def _write_tokenizer(path: Path) -> None:
     tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<|end|>"])
+    tokenizer.add_special_tokens([END_TOKEN])
     tokenizer.save(str(path))
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

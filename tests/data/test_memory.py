@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.scale.memory import measured, slope
+from bench.scale.memory import measured
+from bench.summary import slope
 
 
 def test_twenty_gigabytes_are_planned_in_seconds() -> None:
