@@ -10,7 +10,7 @@ import typer
 
 from tpulaunch.cli.access import Access, with_access
 from tpulaunch.cli.live import show_live
-from tpulaunch.cli.output import Format, emit, emit_data, format_table, read_output
+from tpulaunch.cli.output import Format, OutputOption, emit, emit_data, format_table, read_output
 from tpulaunch.cli.state_view import JOB_HEADER, as_data, job_row
 
 if TYPE_CHECKING:
@@ -29,16 +29,7 @@ def list_jobs(
         str | None, typer.Option("--field-selector", help="Jobs by field: metadata.name=NAME.", show_default=False)
     ] = None,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Redraw until interrupted.")] = False,
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            help="wide, json, yaml, name or jsonpath=TEMPLATE.",
-            metavar="FORMAT",
-            show_default=False,
-        ),
-    ] = "table",
+    output: OutputOption = "table",
 ) -> None:
     """List the jobs that tpulaunch made, in the words of ``kubectl get jobset`` and some more."""
     form = read_output(output)

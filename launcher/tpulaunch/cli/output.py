@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from tpulaunch.errors import InputError
 
@@ -23,6 +25,15 @@ class Format(StrEnum):
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
+
+
+#: ``-o`` of commands that show jobs, to be read with :func:`read_output`.
+OutputOption = Annotated[
+    str,
+    typer.Option(
+        "-o", "--output", help="wide, json, yaml, name or jsonpath=TEMPLATE.", metavar="FORMAT", show_default=False
+    ),
+]
 
 
 def read_output(text: str) -> Format | Template:

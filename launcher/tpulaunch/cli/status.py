@@ -9,7 +9,7 @@ import typer
 from tpulaunch.cli.access import Access, with_access
 from tpulaunch.cli.list import list_jobs
 from tpulaunch.cli.live import show_live
-from tpulaunch.cli.output import Format, emit, emit_data, format_table, read_output
+from tpulaunch.cli.output import Format, OutputOption, emit, emit_data, format_table, read_output
 from tpulaunch.cli.state_view import HOST_HEADER, JOB_HEADER, as_data, cause_lines, host_row, job_row
 
 if TYPE_CHECKING:
@@ -24,16 +24,7 @@ def status(
         str | None, typer.Argument(metavar="NAME", help="The job; without it, all.", show_default=False)
     ] = None,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Redraw until the job has ended.")] = False,
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            help="wide, json, yaml, name or jsonpath=TEMPLATE.",
-            metavar="FORMAT",
-            show_default=False,
-        ),
-    ] = "table",
+    output: OutputOption = "table",
 ) -> None:
     """Show a job's state, every host's, and one cause with one remedy if it does not run.
 
