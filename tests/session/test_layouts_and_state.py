@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from tests.session.builders import BATCH, LENGTH, document_over, write_corpus
+from tests.session.builders import BATCH, LENGTH, document_over
 from tests.session.test_training_loop import Bench, ids_of
 from tests.tasks.test_conversations import MARKED
 from tests.tokens.families import END, byte_level_bpe
@@ -20,14 +19,6 @@ from tpuworker.errors import DataError
 from tpuworker.spec import load_job
 
 pytestmark = pytest.mark.jax
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    write_corpus(tmp_path)
-    bench = Bench(tmp_path, tmp_path)
-    yield bench
-    bench.close()
 
 
 @pytest.mark.parametrize("form", ["exact", "stream"])

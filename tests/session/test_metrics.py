@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -17,34 +13,11 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client import parser
 
-from tests.session.builders import BATCH, LENGTH, STEPS_PER_EPOCH, document_over, write_corpus
+from tests.session.builders import BATCH, LENGTH, STEPS_PER_EPOCH
 from tests.session.test_training_loop import Bench
-from tpuworker.report import Reporter
-from tpuworker.session.opening import read_setting
-from tpuworker.session.running import Run
 
 pytestmark = pytest.mark.jax
 LABELS = {"job": "tiny", "slice": "0", "host": "0"}
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    write_corpus(tmp_path)
-    bench = Bench(tmp_path, tmp_path)
-    yield bench
-    bench.close()
-
-
-def run_on(bench: Bench, port: int, **sections: Any) -> Run:
-    (bench.directory / "job.yaml").write_text(json.dumps(document_over(bench.corpus, **sections)))
-    environment = {
-        "TPULAUNCH_SPEC": str(bench.directory / "job.yaml"),
-        "TPULAUNCH_STATE_DIR": str(bench.directory / "state"),
-        "TPULAUNCH_TERMINATION_LOG": str(bench.directory / "termination-log"),
-        "TPULAUNCH_METRICS_PORT": str(port),
-        "PJRT_DEVICE": "CPU",
-    }
-    return Run(read_setting(environment), Reporter("json", "0/0", bench.log))
 
 
 def free_port() -> int:
@@ -77,7 +50,7 @@ def test_a_scraper_reads_steps_stages_tokens_bad_records_and_the_cache(bench: Be
     pq.write_table(pa.table({"text": texts}), bench.corpus / "part-0.parquet", row_group_size=20)
     port = free_port()
     data = {"on_bad_record": "mask", "cache": str(bench.directory / "tokens"), "epochs": 2}
-    run = run_on(bench, port, data=data)
+    run = bench.run(metrics_port=port, data=data)
     session = run.opening.open()
     bench.sessions.append(session)
     for _ in session.batches():
@@ -113,7 +86,7 @@ def test_a_port_that_is_taken_costs_the_metrics_and_not_the_job(bench: Bench) ->
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        run = run_on(bench, port)
+        run = bench.run(metrics_port=port)
         session = run.opening.open()
         bench.sessions.append(session)
         assert sum(1 for _ in session.batches()) == STEPS_PER_EPOCH

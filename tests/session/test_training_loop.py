@@ -44,13 +44,13 @@ class Bench:
             session.backend.stop()
         signal.signal(signal.SIGTERM, self._handler)
 
-    def run(self, **sections: Any) -> Run:
+    def run(self, *, metrics_port: int = 0, **sections: Any) -> Run:
         (self.directory / "job.yaml").write_text(json.dumps(document_over(self.corpus, **sections)))
         environment = {
             "TPULAUNCH_SPEC": str(self.directory / "job.yaml"),
             "TPULAUNCH_STATE_DIR": str(self.directory / "state"),
             "TPULAUNCH_TERMINATION_LOG": str(self.directory / "termination-log"),
-            "TPULAUNCH_METRICS_PORT": "0",
+            "TPULAUNCH_METRICS_PORT": str(metrics_port),
             "PJRT_DEVICE": "CPU",
         }
         return Run(read_setting(environment), Reporter("json", "0/0", self.log))
