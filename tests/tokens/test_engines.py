@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tokens.builders import make_data, make_reference, make_tokenizer
@@ -165,6 +165,7 @@ def test_routing_finds_exactly_the_texts_with_such_characters() -> None:
 
 
 @given(st.lists(st.text(max_size=8), max_size=8), st.lists(st.tuples(st.integers(0, 0x10FFFF), st.integers(0, 300))))
+@example(["\x81"], [(0, 128)])
 def test_routing_agrees_with_looking_at_every_character(texts: list[str], starts: list[tuple[int, int]]) -> None:
     runs = merge_runs([(first, min(first + size, 0x10FFFF)) for first, size in starts if not 0xD700 <= first <= 0xDFFF])
     array = pa.array(texts, pa.string())

@@ -30,6 +30,8 @@ class CharacterFinder:
         for first, last in runs:
             # All characters between two code points begin with a byte between theirs.
             self._may_begin[chr(first).encode()[0] : chr(last).encode()[0] + 1] = True
+        # Between the first bytes of a letter of one byte and of one of two lie those that begin no character.
+        self._may_begin[0x80:0xC0] = False
 
     def texts_with(self, texts: pa.Array) -> Int64s:
         """Return the places of texts that hold such a character.
