@@ -61,16 +61,15 @@ class Machine:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        _FOREGROUND.append(process)  # at once: a machine around it that is switched off meanwhile ends it unfinished
         assert process.stdout is not None
         assert process.stderr is not None
-        if process.stdout.readline().strip() != b"ready":
-            raise ClusterError(f"no machine {name!r}: {process.stderr.read().decode().strip()}")
-        process.stdout.close()
-        process.stderr.close()
+        with process.stdout, process.stderr:
+            if process.stdout.readline().strip() != b"ready":
+                raise ClusterError(f"no machine {name!r}: {process.stderr.read().decode().strip()}")
         pid = process.pid
         while _command(pid) != "tini":
             pid = _only_child(pid)
-        _FOREGROUND.append(process)
         return cls(name, pid, _start_ticks(pid), tuple(namespaces))
 
     def enter(self) -> list[str]:
