@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +88,16 @@ def test_global_batches_are_the_same_for_every_number_of_hosts(order: str, sourc
         assert rows_of_job(index, hosts, **job, **({"sources": files} if sources > 1 else {})) == alone
 
 
+def test_a_size_just_above_a_power_of_two_comes_whole_through_the_loader(tmp_path: Path) -> None:
+    """65,537 rows: a cipher-style shuffle that pads to even bits and reads back too few gives some of them twice."""
+    pattern = write_parquet(tmp_path, [65_536, 1], row_group=4096)
+    for lanes, buffer in ((1, 65_537), (64, 4096)):
+        job = data_job(pattern, batch=64, remainder="mask", shuffle={"lanes": lanes, "buffer_size": buffer})
+        rows = [n for batch in global_batches(job) for n in batch]
+        assert sorted(n for n in rows if n is not None) == list(range(65_537))
+        assert rows.count(None) == 63
+
+
 def test_another_seed_and_another_epoch_are_another_order() -> None:
     index = made_up_index([100] * 10)
     once = rows_of_job(index, 1, batch=50, epochs=2, shuffle={"seed": 1})
@@ -121,6 +135,52 @@ def test_a_resumed_run_gives_the_rest_of_the_uninterrupted_one(uneven: str, perc
         for _ in range(stop):
             cursor = next(loader).cursor
     assert tail(job, index, Cursor.from_json(cursor.to_json())) == whole[stop:]
+
+
+#: Stops a run after some steps and prints the cursor, or goes on from a cursor to the end; rows by their ids.
+_PART_OF_A_RUN = """
+import json, sys
+from itertools import islice
+from tests.data.builders import BytePipeline, Host, data_job, numbers
+from tpuworker.data.cursor import Cursor
+from tpuworker.data.indexing import build_index
+from tpuworker.data.loader import Loader
+pattern, steps, cursors = json.loads(sys.argv[1])
+job = data_job(pattern, batch=16, shuffle={"seed": 11, "buffer_size": 256})
+index, told = build_index(job), []
+for cursor in cursors or [None]:
+    start = cursor and Cursor.from_json(cursor)
+    with Loader(job, Host(0, 1), index, BytePipeline(), start=start) as loader:
+        seen, places = [], [loader.cursor.to_json()]
+        for batch in islice(loader, steps):
+            seen.append(numbers(batch.arrays))
+            places.append(batch.cursor.to_json())
+    told.append([seen, places])
+print(json.dumps(told))
+"""
+
+
+def part_of_a_run(pattern: str, steps: int | None, cursors: list[str]) -> list[tuple[list[Any], list[str]]]:
+    done = subprocess.run(
+        [sys.executable, "-c", _PART_OF_A_RUN, json.dumps([pattern, steps, cursors])],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [(seen, places) for seen, places in json.loads(done.stdout)]
+
+
+def test_a_process_of_its_own_goes_on_where_another_was_stopped(uneven: str) -> None:
+    ((whole, _),) = part_of_a_run(uneven, None, [])
+    assert len(whole) == sum(UNEVEN_FILES) // 16
+    stops = [len(whole) * percent // 100 for percent in (10, 50, 90)]
+    ((first, places),) = part_of_a_run(uneven, stops[-1], [])
+    rests = part_of_a_run(uneven, None, [places[stop] for stop in stops])
+    for stop, (rest, _) in zip(stops, rests, strict=True):
+        assert first[:stop] + rest == whole
 
 
 @given(data=st.data())

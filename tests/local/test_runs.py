@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from importlib.util import find_spec
@@ -232,6 +233,39 @@ def test_a_host_whose_copy_of_a_file_has_other_bytes_is_refused_and_named(machin
         assert f"{len(content):,} bytes with digest " in fault["wanted"]
     assert "file part-1.parquet" in records(out, "end")[0]["message"]
     assert "trained" not in out + err
+
+
+@pytest.mark.jax
+@needs_jax
+def test_an_archive_that_is_cut_after_the_start_ends_all_hosts_at_one_step_with_file_and_byte(machine: Machine) -> None:
+    """Input 3 of the loaders study, found later: the third of five archives, half of it gone on one host's disk."""
+    for disk in ("disk-0", "disk-1"):
+        (machine.directory / disk).mkdir()
+        write_corpus(machine.directory / disk)
+        for number in range(5):
+            lines = "".join(json.dumps({"text": f"w{row % 50} w{row // 50 % 50}"}) + "\n" for row in range(40_000))
+            (machine.directory / disk / f"{number}.jsonl.gz").write_bytes(gzip.compress(lines.encode(), 1, mtime=0))
+    size_bytes = (machine.directory / "disk-1/2.jsonl.gz").stat().st_size // 2
+    (machine.directory / "cutting.py").write_text(
+        "import os\nos.chdir('disk-' + os.environ['TPULAUNCH_SLICE_INDEX'])\n"
+        "def main(session):\n"
+        f"    if session.identity.host_rank == 1: os.truncate('2.jsonl.gz', {size_bytes})\n"
+        "    for _ in session.batches(): pass\n"
+    )
+    document = document_over(
+        Path(),
+        train={"entrypoint": "cutting.main", "log_every_steps": 1000},
+        data={"sources": [{"files": "*.jsonl.gz"}], "global_batch_size": 512, "shuffle": {"order": "sequential"}},
+    )
+    code, out, err = machine.run_document(2, document)
+    ends = records(out, "end")
+    assert code == 2, out + err
+    assert {record["host"] for record in ends} == {"0/0", "1/0"}
+    (step,) = {record["step"] for record in ends}
+    assert 0 < step <= 2 * 40_000 // 512  # nothing that lies behind the second archive was trained on
+    for record in ends:
+        assert record["failed_host"] == "1/0"
+        assert f"2.jsonl.gz: found the gz stream cut off at byte {size_bytes:,}" in record["message"]
 
 
 @pytest.mark.jax
