@@ -9,6 +9,10 @@ from tpulaunch.plan import Switches, job_digest, make_plan
 from tpulaunch.plan.values import FromField, FromSecret, Literally
 from tpuworker.spec import load_job
 
+CLAIM = {"name": "pool", "mount_path": "/pool", "pvc": {"claim": "pool"}}
+SCRATCH = {"name": "fast", "mount_path": "/fast", "scratch": {"scratch_gib": 10}}
+NESTED = {"name": "nested", "mount_path": "/pool/scratch", "scratch": {"scratch_gib": 10}}
+
 
 def test_slices_are_jobs_and_hosts_are_pods() -> None:
     plan = plan_of(slice={"count": 3}, data={"global_batch_size": 96})
@@ -173,13 +177,27 @@ def test_the_api_token_is_mounted_for_a_named_account_only() -> None:
         ({"worker": {"host_network": True, "service_account": "a"}}, "spec.worker.host_network: the metadata server"),
         ({"data": {"sources": [{"hub": "a/b"}]}}, "spec.data.sources[0].revision: not pinned"),
         ({"data": {"sources": [{"files": "/data/*.parquet"}]}}, "spec.data.sources[0].files: /data/*.parquet must be"),
-        ({"checkpoint": {"dir": "/runs"}}, "spec.checkpoint.dir: /runs ends with the pod"),
+        ({"checkpoint": {"dir": "/runs"}}, "spec.checkpoint.dir: /runs ends with the pod, since no volume"),
+        (
+            {"checkpoint": {"dir": "/fast/runs"}, "worker": {"volumes": [SCRATCH]}},
+            "spec.checkpoint.dir: /fast/runs ends with the pod, since volume fast is scratch",
+        ),
+        (
+            {"checkpoint": {"dir": "/pool/scratch/runs"}, "worker": {"volumes": [CLAIM, NESTED]}},
+            "spec.checkpoint.dir: /pool/scratch/runs ends with the pod, since volume nested is scratch",
+        ),
     ],
 )
 def test_what_is_worth_a_second_look_is_remarked_and_not_refused(sections: dict[str, object], part: str) -> None:
     assert [remark for remark in plan_of(**sections).remarks if remark.startswith(part)]
 
 
-def test_a_careful_job_has_no_remark() -> None:
-    plan = plan_of(data={"sources": [{"files": "gs://b/*.parquet"}]}, checkpoint={"dir": "gs://runs/tiny"})
+@pytest.mark.parametrize("directory", ["gs://runs/tiny", "/pool/runs", "/fast/pool/runs"])
+def test_a_careful_job_has_no_remark(directory: str) -> None:
+    inner = {**CLAIM, "name": "inner", "mount_path": "/fast/pool"}
+    plan = plan_of(
+        data={"sources": [{"files": "gs://b/*.parquet"}]},
+        checkpoint={"dir": directory},
+        worker={"volumes": [CLAIM, SCRATCH, inner]},
+    )
     assert plan.remarks == ()

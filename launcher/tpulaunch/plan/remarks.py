@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tpulaunch.plan.memory import MemoryPlan
 from tpuworker.spec.data import FilesSource, HubSource
@@ -33,15 +33,25 @@ def remarks_on(job: TPUJob, memory: MemoryPlan) -> Iterator[str]:
 
 
 def _remarks_on_data(job: TPUJob) -> Iterator[str]:
-    mounts = tuple(volume.mount_path.rstrip("/") + "/" for volume in job.spec.worker.volumes)
+    mounts = {volume.mount_path.rstrip("/") + "/": volume for volume in job.spec.worker.volumes}
     for index, source in enumerate(job.spec.data.sources):
         path = f"spec.data.sources[{index}]"
         if isinstance(source, HubSource) and source.revision is None:
             yield f"{path}.revision: not pinned, so the rows may change between a run and its resume"
         if isinstance(source, FilesSource):
-            local = [p for p in source.patterns if "://" not in p and not p.startswith(mounts)]
+            local = [p for p in source.patterns if "://" not in p and _mount_of(p, mounts) is None]
             if local:
                 yield f"{path}.files: {local[0]} must be in the image, since no volume is mounted there"
     directory = job.spec.checkpoint.dir if job.spec.checkpoint is not None else ""
-    if directory and "://" not in directory and not f"{directory}/".startswith(mounts):
-        yield f"spec.checkpoint.dir: {directory} ends with the pod, since no volume is mounted there"
+    if directory and "://" not in directory:
+        mount = _mount_of(directory, mounts)
+        if mount is None:
+            yield f"spec.checkpoint.dir: {directory} ends with the pod, since no volume is mounted there"
+        elif mounts[mount].scratch is not None:
+            name = mounts[mount].name
+            yield f"spec.checkpoint.dir: {directory} ends with the pod, since volume {name} is scratch space"
+
+
+def _mount_of(path: str, mounts: Iterable[str]) -> str | None:
+    """Return the mount a path lies in: the innermost of those that hold it."""
+    return max((mount for mount in mounts if f"{path}/".startswith(mount)), key=len, default=None)
