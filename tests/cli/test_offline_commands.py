@@ -87,13 +87,19 @@ def test_the_same_object_as_yaml_json_and_name(tpulaunch: Run, job: str) -> None
     assert tpulaunch("render", job, "-o", "name").out == "jobset.jobset.x-k8s.io/tiny\n"
 
 
-def test_a_submission_accepts_changed_data_only_if_told_to(tpulaunch: Run, job: str) -> None:
+def test_a_submission_accepts_changed_data_only_if_told_to_and_says_which_it_is(tpulaunch: Run, job: str) -> None:
     def variables(*flags: str) -> dict[str, str]:
         sent = json.loads(tpulaunch("submit", job, "--dry-run=client", "-o", "json", *flags).out)
         pod = sent["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-        return {each["name"]: each["value"] for each in pod["containers"][0]["env"] if "value" in each}
+        return {
+            each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"]
+            for each in pod["containers"][0]["env"]
+        }
 
-    assert variables("--accept-changed-data") == variables() | {"TPULAUNCH_ACCEPT_CHANGED_DATA": "1"}
+    assert variables("--accept-changed-data") == variables() | {
+        "TPULAUNCH_ACCEPT_CHANGED_DATA": "1",
+        "TPULAUNCH_SUBMISSION": "metadata.labels['jobset.sigs.k8s.io/jobset-uid']",
+    }
 
 
 def test_a_namespace_flag_goes_before_the_specs(tpulaunch: Run, job: str) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ import pytest
 
 from tests.session.builders import STEPS_PER_EPOCH, document_over, write_corpus
 from tpulaunch.local import run
-from tpuworker.spec import load_job
+from tpulaunch.local.run import host_environments
+from tpuworker.spec import load_job, wire
 
 _TRAINER = """
 import json, os, pathlib, signal
@@ -173,9 +177,38 @@ def test_a_resume_in_changed_data_is_refused_unless_the_change_is_accepted(machi
     (end,) = records(out, "end")
     assert "seed: found 4; wanted 3, as in the run that is resumed" in end["message"]
     assert "--accept-changed-data" in end["message"]
+
     code, out, err = machine.run_document(1, document, accept_changed_data=True)
     assert code == 0, out + err
     assert records(out, "end")[0]["step"] == STEPS_PER_EPOCH
+
+
+@pytest.mark.jax
+@needs_jax
+def test_restarts_of_a_job_that_accepted_a_change_accept_no_further_one(machine: Machine) -> None:
+    document = document_over(machine.directory, checkpoint={"dir": str(machine.directory / "ck")})
+
+    def attempt(number: int, seed: int, last_step: int = STEPS_PER_EPOCH) -> tuple[int, dict[str, Any]]:
+        stop = f"if session.step == {last_step}: os.kill(os.getpid(), signal.SIGTERM)"
+        (machine.directory / "trainer.py").write_text(_TRAINER.replace("WHAT_HAPPENS", stop))
+        document["spec"]["data"]["shuffle"] = {"seed": seed}
+        spec, scratch = machine.directory / "job.yaml", machine.directory / str(number)
+        spec.write_text(json.dumps(document))
+        scratch.mkdir()
+        shared = {wire.ENV_SPEC: str(spec), wire.ENV_ACCEPT_CHANGED_DATA: "1", wire.ENV_SUBMISSION: "first"}
+        (environment,) = host_environments(load_job(spec.read_text()), os.environ, shared, scratch)
+        command = [sys.executable, "-m", "tpuworker"]
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+        return ended.returncode, next(line for line in lines if line.get("event") == "end")
+
+    assert attempt(0, seed=3, last_step=4)[0] == 42
+    assert attempt(1, seed=4, last_step=8)[0] == 42
+    code, end = attempt(2, seed=5)
+    assert code == 1
+    assert "seed: found 5; wanted 4" in end["message"]
+    assert "not the change that was accepted" in end["message"]
+    assert attempt(3, seed=4)[1]["step"] == STEPS_PER_EPOCH
 
 
 @pytest.mark.jax

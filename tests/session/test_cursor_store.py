@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tpuworker.data.cursor import Cursor
 from tpuworker.errors import DataError
+from tpuworker.session.acceptance import accept
 from tpuworker.session.checkpoint import CursorStore
 from tpuworker.session.cursor_place import proved, warnings
 
@@ -135,3 +137,31 @@ def test_a_restart_that_may_begin_anew_is_warned_of(tmp_path: Path) -> None:
     [blind, lost] = warnings(store, (2, 3), 1, None)
     assert "hosts of rank 2, 3 do not see what host 0 writes" in blind
     assert "attempt 1 finds no cursor" in lost
+
+
+def test_an_accepted_change_holds_for_its_submission_and_lets_no_further_one_in(tmp_path: Path) -> None:
+    def changed(tokenizer: str) -> Cursor:
+        return replace(cursor(0), fingerprints={"tokenizer": tokenizer})
+
+    for directory in (str(tmp_path), "memory://bucket/accepted"):
+        store = CursorStore(directory)
+        accept(store, "first", cursor(4), changed("b"))
+        accept(store, "first", cursor(4), changed("b"))  # a restart before a cursor was saved
+        accept(store, "first", changed("b").after(9), changed("b"))  # and one that resumes in the changed data
+        with pytest.raises(DataError) as refused:
+            accept(store, "first", changed("b").after(9), changed("c"))
+        assert "cursor at step 9: tokenizer: found c; wanted b" in str(refused.value)
+        assert "not the change that was accepted" in str(refused.value)
+        accept(store, "second", changed("b").after(9), changed("c"))
+        assert store.load() == (None, ())  # what is remembered is no cursor
+
+
+def test_data_that_did_not_change_is_nothing_to_accept(tmp_path: Path) -> None:
+    store = CursorStore(str(tmp_path))
+    accept(store, "first", cursor(4), cursor(0))
+    assert list(tmp_path.iterdir()) == []
+    accept(store, "first", cursor(4), replace(cursor(0), seed=1))
+    assert [path.name for path in tmp_path.iterdir()] == ["accepted.json"]
+    (tmp_path / "accepted.json").write_text("{")  # cut off by the end of its machine
+    accept(store, "first", cursor(4), replace(cursor(0), seed=1))
+    assert store.accepted_by("first") is not None

@@ -19,6 +19,7 @@ _EXPANDED = re.compile(r"\$([$(]|[^\x00-\x7f])")
 #: Labels that JobSet puts on every pod.
 _JOB_INDEX = "metadata.labels['jobset.sigs.k8s.io/job-index']"
 _RESTART_ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
+_JOBSET_UID = "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,17 @@ class Switches:
 
     Attributes:
         preflight_only: End after the proof, without a training step.
-        accept_changed_data: Resume although files, tokenizer or layout changed since the last checkpoint.
+        accept_changed_data: Resume although files, tokenizer or layout changed since the last checkpoint. It holds for
+            the change that the first start finds; restarts have to find the same data.
     """
 
     preflight_only: bool = False
     accept_changed_data: bool = False
+
+    @property
+    def accepts_once(self) -> bool:
+        """Whether restarts have to know what the first start accepted; a proof alone leaves nothing behind."""
+        return self.accept_changed_data and not self.preflight_only
 
     def variables(self) -> dict[str, str]:
         """Return the variables that turn on what is on."""
@@ -69,6 +76,7 @@ def plan_environment(job: TPUJob, name: str, switches: Switches) -> tuple[Variab
         Literally(wire.ENV_COORDINATOR, coordinator_host(name)),
         *_multislice(job, name),
         *_literals(switches.variables()),
+        *((FromField(wire.ENV_SUBMISSION, _JOBSET_UID),) if switches.accepts_once else ()),
         *_literals(kept),
         *_literals(train.env),
         *(FromSecret(key, ref.secret, ref.key) for key, ref in train.secrets.items()),

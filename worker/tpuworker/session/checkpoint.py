@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from tpuworker.data.cursor import Cursor
 from tpuworker.errors import DataError, Fault
 from tpuworker.storage import Storage
 
+_ACCEPTED = "accepted.json"
 _NAME = re.compile(r"cursor-(\d{10})\.json")
 
 
@@ -55,6 +57,29 @@ class CursorStore:
     def is_local(self) -> bool:
         """Whether it is a directory of a file system, which other hosts may or may not have."""
         return _is_local(self._system)
+
+    def note_acceptance(self, submission: str, data: str) -> None:
+        """Keep what data a submission has accepted, in the place of what an earlier one did.
+
+        Raises:
+            DataError: The directory cannot be written.
+        """
+        content = json.dumps({"submission": submission, "data": data}, sort_keys=True).encode()
+        try:
+            self._system.makedirs(self._root, exist_ok=True)
+            self._system.pipe_file(f"{self._root}/{_ACCEPTED}", content)
+        except OSError as error:
+            fault = Fault("spec.checkpoint.dir", f"{self.directory}: {error}", "a directory that can be written")
+            raise DataError([fault]) from error
+
+    def accepted_by(self, submission: str) -> str | None:
+        """Return what data a submission has accepted; None if it has accepted none yet."""
+        self._system.invalidate_cache()
+        try:
+            content = json.loads(self._read(f"{self._root}/{_ACCEPTED}"))
+            return str(content["data"]) if content["submission"] == submission else None
+        except (OSError, ValueError, TypeError, KeyError):  # none, or one that was cut off while it was written
+            return None
 
     def leave_sign(self, sign: str) -> None:
         """Write an empty file, so that a place that cannot be written is found out before a step is trained.

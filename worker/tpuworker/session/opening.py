@@ -53,6 +53,7 @@ class Setting:
         metrics_port: Port of the worker's metrics, 0 for none.
         preflight_only: End after the proof.
         accept_changed_data: Resume although the data changed.
+        submission: What the restarts of a run that accepts changed data share; empty if each start accepts anew.
     """
 
     job: TPUJob
@@ -66,6 +67,7 @@ class Setting:
     metrics_port: int
     preflight_only: bool
     accept_changed_data: bool
+    submission: str
 
 
 def read_setting(environment: Mapping[str, str], spec_path: str | None = None) -> Setting:
@@ -103,6 +105,7 @@ def read_setting(environment: Mapping[str, str], spec_path: str | None = None) -
         metrics_port=int(port) if port.isdecimal() else wire.PORT_WORKER_METRICS,
         preflight_only=environment.get(wire.ENV_PREFLIGHT_ONLY) == "1",
         accept_changed_data=environment.get(wire.ENV_ACCEPT_CHANGED_DATA) == "1",
+        submission=environment.get(wire.ENV_SUBMISSION, ""),
     )
 
 
@@ -141,6 +144,7 @@ class Opening:
         from tpuworker.data.plan import make_data_plan
         from tpuworker.preflight import Proof, agreement, preflight
         from tpuworker.preflight.check import first_of_last
+        from tpuworker.session.acceptance import accept
 
         setting, job, identity = self.setting, self.setting.job, self.setting.identity
         backend = load_backend(job.spec.worker.backend)
@@ -177,10 +181,15 @@ class Opening:
 
             return Loader(job, identity, index, pipeline, cursor, accept_changed_data=accept_changed_data)
 
-        facts = agreement.own_facts(setting.spec_text, tuple(sys.modules.values()), _command_files(job))
+        facts = agreement.own_facts(
+            setting.spec_text, tuple(sys.modules.values()), [Path(word) for word in job.spec.train.command or ()]
+        )
         facts |= {f"version of {name}": version for name, version in backend.versions.items()}
         facts |= {**index.fingerprints, **pipeline.fingerprint, "engine": engine}
         loader = together(backend, identity, "loader", lambda: make_loader(start))
+        if start is not None and setting.submission:
+            now, store = loader.cursor, self._store() if identity.host_rank == 0 else None
+            together(backend, identity, "accepted change", lambda: accept(store, setting.submission, start, now))
         plan = loader.plan
         last_step = first_of_last(loader.cursor.step, plan.num_steps, plan.steps_per_epoch, job.spec.preflight.batches)
         last = None
@@ -306,6 +315,7 @@ class Opening:
 
     def _tokens(self, backend: backends.Backend, index: Index, tokenizer: Tokenizer) -> tuple[Pipeline, str]:
         """Return the pipeline with the engine that all hosts have proved equal to the reference."""
+        from tpuworker.data.probing import judge_learnable, some_records
         from tpuworker.pipeline import make_pipeline, sample_texts
         from tpuworker.tokens.choose import Trials, judge_engines, make_engine
         from tpuworker.tokens.verdict import Verdict, join
@@ -317,7 +327,9 @@ class Opening:
             backend,
             identity,
             "tokenizer engine",
-            lambda: judge_engines(spec, tokenizer, sample_texts(job.spec.data, tokenizer, _first_rows(index)), trials),
+            lambda: judge_engines(
+                spec, tokenizer, sample_texts(job.spec.data, tokenizer, some_records(index, 0, _SAMPLE_ROWS)), trials
+            ),
         )
         told = backend.exchange("tokenizer engine", mine.to_json().encode())
         verdict = join([Verdict.from_json(payload.decode()) for payload in told])
@@ -331,6 +343,12 @@ class Opening:
                 make_engine(verdict, spec, tokenizer, on_mismatch=self._tell_mismatch),
                 job.rows_per_host,
             ),
+        )
+        together(
+            backend,
+            identity,
+            "rows to learn from",
+            lambda: None if identity.host_rank else judge_learnable(job.spec.data, index, pipeline),
         )
         return pipeline, verdict.describe()
 
@@ -357,42 +375,10 @@ class Opening:
 
     def _metrics(self) -> Metrics:
         identity = self.setting.identity
-        labels = {
-            "job": self.setting.job_name,
-            "slice": str(identity.slice_index),
-            "host": str(identity.host_of_slice),
-        }
+        where = {"slice": str(identity.slice_index), "host": str(identity.host_of_slice)}
+        labels = {"job": self.setting.job_name, **where}
         try:
             return Metrics(self.setting.metrics_port, labels)
         except OSError as error:
             self._reporter.say(f"no metrics: port {self.setting.metrics_port}: {error}", "WARNING")
             return Metrics(0, labels)
-
-
-def _first_rows(index: Index) -> Any:
-    """Return records of the first unit of the first source, as pyarrow decodes them."""
-    import numpy as np
-
-    from tpuworker.data.counters import Counters
-    from tpuworker.data.rows import UnitReader
-    from tpuworker.data.sequence import RowRefs
-    from tpuworker.storage import Storage
-
-    source = index.sources[0]
-    count = min(_SAMPLE_ROWS, int(source.unit_rows[0]))
-    refs = RowRefs(
-        np.full(count, source.number, np.int64),
-        np.zeros(count, np.int64),
-        np.arange(count),
-        open_units=((source.number, 0),),
-    )
-    reader = UnitReader(index, Storage(), Counters())
-    try:
-        reader.expect(refs.open_units)
-        return reader.gather(refs).column
-    finally:
-        reader.close()
-
-
-def _command_files(job: TPUJob) -> list[Path]:
-    return [Path(word) for word in job.spec.train.command or ()]

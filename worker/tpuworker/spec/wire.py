@@ -48,6 +48,9 @@ ENV_STATE_DIR = "TPULAUNCH_STATE_DIR"
 ENV_PREFLIGHT_ONLY = "TPULAUNCH_PREFLIGHT_ONLY"
 #: ``1``: resume although files, tokenizer or layout changed. Set by ``--accept-changed-data``.
 ENV_ACCEPT_CHANGED_DATA = "TPULAUNCH_ACCEPT_CHANGED_DATA"
+#: Which submission this is: its restarts share it, and no other has it. Set by ``submit --accept-changed-data`` from
+#: the pod label jobset.sigs.k8s.io/jobset-uid; without it every start accepts what it finds.
+ENV_SUBMISSION = "TPULAUNCH_SUBMISSION"
 #: ``TPU`` or ``CPU``: what every backend opens. Default: TPU where the device plugin has left its mark.
 ENV_PJRT_DEVICE = "PJRT_DEVICE"
 
