@@ -106,9 +106,15 @@ def test_a_pod_fits_its_machine_and_runs_as_nobody_special(path: Path) -> None:
 
 @each_example
 def test_failures_are_handled_as_jobset_understands_them(path: Path) -> None:
-    _, child, pod = parts(planned(path)[2])
+    jobset, child, pod = parts(planned(path)[2])
+    # RestartJob and RestartInPlace are behind feature gates.
+    rules = jobset["spec"]["failurePolicy"]["rules"]
+    assert {r["action"] for r in rules} <= {"FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"}
     assert pod["spec"]["restartPolicy"] == "Never"  # a pod failure policy allows nothing else
     assert child["spec"]["backoffLimit"] == 0
+    for rule in child["spec"]["podFailurePolicy"]["rules"]:  # an empty list of conditions is refused by some versions
+        assert len({"onPodConditions", "onExitCodes"} & rule.keys()) == 1
+        assert all(rule.values())
     codes = [r["onExitCodes"] for r in child["spec"]["podFailurePolicy"]["rules"] if "onExitCodes" in r]
     assert {c["containerName"] for c in codes} == {c["name"] for c in pod["spec"]["containers"]}
     assert all(0 not in c["values"] and max(c["values"]) <= 255 for c in codes)

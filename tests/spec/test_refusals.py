@@ -32,6 +32,8 @@ def the_fault(**sections: Any) -> Fault:
 
 ONE_MISTAKE: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("unknown key", {"slice": {"topolgy": "4x4"}}, "spec.slice.topolgy", "an unknown key", "did you mean topology?"),
+    ("hosts", {"slice": {"hosts": 3}}, "spec.slice.hosts", "an unknown key", ""),
+    ("two generations", {"slice": {"generation": ["v6e", "v5e"]}}, "spec.slice.generation", "a list", ""),
     ("wrong type", {"data": {"max_length": "16"}}, "spec.data.max_length", '"16"', "write it without quotes: 16"),
     ("number for text", {"train": {"env": {"A": 1}}}, "spec.train.env.A", "1", 'write it in quotes: "1"'),
     ("wrong word", {"worker": {"backend": "torch"}}, "spec.worker.backend", '"torch"', "did you mean torch_xla?"),
@@ -277,6 +279,35 @@ def test_a_secret_written_out_is_refused_with_the_reference_to_write(name: str, 
 )
 def test_what_only_resembles_a_secret_is_let_through(name: str, value: str) -> None:
     assert faults_of(train={"entrypoint": "a.b", "env": {name: value}}) == []
+
+
+@pytest.mark.parametrize(
+    ("train", "place"),
+    [
+        ({"entrypoint": "a.b", "args": {"api_key": "tops3cret"}}, "args.api_key"),
+        ({"entrypoint": "a.b", "args": {"wandb": {"access_token": "tops3cret"}}}, "args.wandb.access_token"),
+        ({"entrypoint": None, "command": ["train", "--api-key=tops3cret"]}, "command[1]"),
+        ({"entrypoint": None, "command": ["train", "--hf-token", "tops3cret"]}, "command[2]"),
+        ({"entrypoint": None, "command": ["env", "DB_PASSWORD=tops3cret", "train"]}, "command[1]"),
+    ],
+)
+def test_a_secret_among_the_arguments_is_refused_by_its_name(train: dict[str, Any], place: str) -> None:
+    fault = the_fault(train=train)
+    assert fault.path == f"spec.train.{place}"
+    assert "spec.train.secrets" in fault.hint
+    assert "tops3cret" not in fault.describe()
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"entrypoint": "a.b", "args": {"image_token": "<image>", "mask_token": "[MASK]", "token": ""}},
+        {"entrypoint": None, "command": ["train", "--hf-token", "$(HF_TOKEN)", "--pad-token=<pad>", "--token-limit=9"]},
+        {"entrypoint": None, "command": ["train", "--use-auth-token", "--steps", "many"]},
+    ],
+)
+def test_arguments_that_only_resemble_a_secret_are_let_through(train: dict[str, Any]) -> None:
+    assert faults_of(train=train) == []
 
 
 def test_a_secret_in_a_source_or_a_comment_is_found_too() -> None:

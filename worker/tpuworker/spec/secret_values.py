@@ -19,8 +19,10 @@ _SENSITIVE_NAME = re.compile(
 )
 #: Names that end so and are words of the vocabulary, or switches.
 _VOCABULARY = re.compile(r"(?:^|_)(?:PAD|EOS|BOS|UNK|SEP|CLS|MASK|END|START)_TOKEN$", re.IGNORECASE)
-#: Values that no secret has: empty, a switch, a number, a path.
-_HARMLESS = re.compile(r"|true|false|yes|no|on|off|none|\d{1,6}|\.{0,2}/.*|gs://[^@]*", re.IGNORECASE)
+#: Values that no secret has: empty, a switch, a number, a path, a token of a vocabulary, a variable.
+_HARMLESS = re.compile(
+    r"|true|false|yes|no|on|off|none|\d{1,6}|\.{0,2}/.*|gs://[^@]*|<.*>|\[.*\]|\$.*", re.IGNORECASE | re.DOTALL
+)
 #: Forms that issuers give their secrets, with the issuer's name.
 _FORMS = (
     ("a Hugging Face token", re.compile(r"\bhf_[A-Za-z0-9]{20,}")),
@@ -35,6 +37,11 @@ _FORMS = (
     ("a password in a URL", re.compile(r"\b[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)),
 )
 _VARIABLES = ("spec", "train", "env")
+_ARGUMENTS = ("spec", "train", "args")
+_COMMAND = ("spec", "train", "command")
+#: ``--api-key``, and ``--api-key=VALUE`` or ``API_KEY=VALUE``.
+_OPTION = re.compile(r"--?([A-Za-z][\w-]*)")
+_ASSIGNMENT = re.compile(r"(?:--?)?([A-Za-z][\w-]*)=(.*)", re.DOTALL)
 
 
 def looks_sensitive(name: str) -> bool:
@@ -53,15 +60,30 @@ def find_secrets(document: Any) -> Iterator[tuple[tuple[str | int, ...], Fault]]
     Args:
         document: The document as mappings, lists and scalars.
     """
-    for path, value in _strings(document, ()):
-        name = str(path[-1]) if path else ""
-        form = secret_form(value)
-        is_variable = path[:-1] == _VARIABLES
-        if form is None and not (is_variable and looks_sensitive(name) and not _HARMLESS.fullmatch(value)):
+    before: tuple[tuple[str | int, ...], str] = ((), "")
+    for path, text in _strings(document, ()):
+        name, value = _named(path, text, *before)
+        before = path, text
+        form = secret_form(text)
+        if form is None and (not looks_sensitive(name) or _HARMLESS.fullmatch(value)):
             continue
         found = form or "a value that its name calls a secret"
         wanted = "a reference, since everybody who can read the JobSet would read the value"
-        yield path, Fault(".".join(map(str, path)), found, wanted, _remedy(name if is_variable else ""))
+        yield path, Fault(".".join(map(str, path)), found, wanted, _remedy(name if path[:-1] == _VARIABLES else ""))
+
+
+def _named(
+    path: tuple[str | int, ...], text: str, path_before: tuple[str | int, ...], text_before: str
+) -> tuple[str, str]:
+    """Return the name under which a text is handed to the training code, and its value; no name elsewhere."""
+    if path[:-1] == _VARIABLES or path[:3] == _ARGUMENTS:
+        return str(path[-1]), text
+    if path[:-1] != _COMMAND:
+        return "", text
+    if assignment := _ASSIGNMENT.fullmatch(text):
+        return assignment[1].replace("-", "_"), assignment[2]
+    option = _OPTION.fullmatch(text_before) if path_before[:-1] == _COMMAND else None
+    return (option[1].replace("-", "_"), text) if option and not text.startswith("-") else ("", text)
 
 
 def secrets_in_lines(text: str) -> Iterator[tuple[int, str]]:
