@@ -150,6 +150,22 @@ def test_the_loss_can_be_on_the_assistant_alone() -> None:
     assert tokenizer.decode(row["labels"][row["labels"] != -100]) == "row 2 tells a story<|end|>"
 
 
+@pytest.mark.parametrize("is_stream", [False, True], ids=["in memory", "streaming"])
+def test_answers_that_all_lie_behind_the_cut_are_refused_not_trained_on_with_loss_0(is_stream: bool) -> None:
+    turns = [{"role": "user", "content": "a story " * 60}, {"role": "assistant", "content": "row 1"}]
+    source = datasets.Dataset.from_dict({"messages": [turns] * 8 + conversations(2)["messages"][:]})
+    source = source.to_iterable_dataset() if is_stream else source
+    tokenizer = make_tokenizer(chat_template=CHAT_TEMPLATE)
+    with pytest.raises(
+        DataError, match=r"dataset: found 8 of 10 probed rows without a token to learn; wanted at most 5%"
+    ):
+        ConversationDataset(tokenizer, source, 48, loss_on="assistant")
+    rows = ConversationDataset(tokenizer, source, 48, loss_on="assistant", most_unlearnable_fraction=0.8)
+    each = rows if is_stream else (rows[number] for number in range(10))
+    assert [bool((row["labels"] != -100).any()) for row in each] == [False] * 8 + [True] * 2
+    ConversationDataset(tokenizer, source, 48)  # loss on all: there is something in every row
+
+
 def test_without_a_chat_template_the_stated_fallback_writes_the_turns() -> None:
     tokenizer = make_tokenizer()
     row = ConversationDataset(tokenizer, conversations(3), 60)[2]

@@ -125,3 +125,45 @@ def test_data_without_text_is_refused_with_its_columns(tpulaunch: Run, directory
     assert (ended.code, ended.out) == (2, "")
     assert "found columns id, score; wanted one with text or conversations" in ended.err
     assert not (directory / "job.yaml").exists()
+
+
+TALK = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
+
+
+def write_chats(directory: Path, *talks: Any) -> str:
+    """Write conversations with a tokenizer that can render them, and return the text of a job over them."""
+    from tests.tasks.test_conversations import MARKED
+    from tests.tokens.families import END, byte_level_bpe
+
+    (directory / "chat").mkdir()
+    (directory / "chat/tokenizer.json").write_text(byte_level_bpe(), encoding="utf-8")
+    (directory / "chat/tokenizer_config.json").write_text(json.dumps({"eos_token": END, "chat_template": MARKED}))
+    (directory / "talks.jsonl").write_text("".join(json.dumps({"messages": each}) + "\n" for each in talks))
+    sources = {"sources": [{"files": "talks.jsonl"}], "tokenizer": {"path": "chat"}}
+    return spec_text(data={"task": "conversation", "max_length": 24, "remainder": "mask", **sources})
+
+
+def test_plan_shows_rows_as_text_with_the_trained_tokens_marked(tpulaunch: Run, directory: Path) -> None:
+    text = write_chats(directory, TALK, [], *[TALK] * 62)
+    ended = tpulaunch("plan", "-", "--show", "2", stdin=text)
+    assert ended.code == 0, ended.err
+    _, first, second = ended.out.split("\n--- a row of talks.jsonl: ")
+    assert "tokens are trained on" in first.splitlines()[0]
+    assert "<|user|>hello<|endoftext|>" in first
+    assert "[[world<|endoftext|>]]" in first
+    assert first.rstrip().endswith("pads>")
+    assert second.startswith("bad record: empty-conversation\n")
+    assert "[[" not in second
+
+
+def test_plan_shows_packed_rows_of_every_source(tpulaunch: Run, directory: Path) -> None:
+    text = write_chats(directory)
+    write_rows(directory / "one/a.parquet", 128, text="some words")
+    write_rows(directory / "two/a.parquet", 128, text="other words")
+    sources = [{"files": "one/*.parquet"}, {"files": "two/*.parquet"}]
+    tokenizer = json.loads(text)["spec"]["data"]["tokenizer"]
+    packed = spec_text(data={"sources": sources, "tokenizer": tokenizer, "layout": "pack"}, train={"steps": 2})
+    told = json.loads(tpulaunch("plan", "-", "--show", "1", "-o", "json", stdin=packed).out)
+    assert [row["source"] for row in told["rows"]] == ["one/*.parquet", "two/*.parquet"]
+    assert all("--- next document ---" in row["text"] for row in told["rows"])
+    assert "words<|endoftext|>]]" in told["rows"][0]["text"]

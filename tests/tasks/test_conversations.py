@@ -272,8 +272,8 @@ def test_data_with_too_much_of_nothing_to_learn_is_refused_before_a_step(rule: s
     task = make_task(conversation={"nothing_to_learn": rule})
     records = [talk("word " * 240, "an answer")] * 8 + [talk("short", "answer")] * 2
     with pytest.raises(DataError, match="8 of 10 probed rows without a token to learn; wanted at most 5%"):
-        check_learnable(task.encode(column(*records)), task.spec)
-    check_learnable(task.encode(column(*records[8:])), task.spec)
+        check_learnable(task.encode(column(*records)), task.spec, "rows")
+    check_learnable(task.encode(column(*records[8:])), task.spec, "rows")
 
 
 def test_places_by_bytes_and_places_by_the_reference_mark_the_same_tokens() -> None:

@@ -1,6 +1,6 @@
 """Tells other programs about data, as JSON on stdout: what a job's data will be, or which columns files have.
 
-    python -m tpuworker.describe plan NAME < job.yaml
+    python -m tpuworker.describe plan NAME [--show COUNT] < job.yaml
     python -m tpuworker.describe columns PATTERN...
 
 ``tpulaunch plan`` and ``tpulaunch init`` start it as a process of its own, since the launcher never loads a data
@@ -20,11 +20,19 @@ from tpuworker.errors import EXIT_OK, WorkerError
 from tpuworker.spec import TPUJob, load_job
 
 if TYPE_CHECKING:
-    from tpuworker.data.index import SourceIndex
+    from tpuworker.data.index import Index, SourceIndex
+    from tpuworker.spec.data import DataSpec
+
+#: Documents that rows to be shown are packed from, for each row.
+_DOCUMENTS_OF_A_ROW = 64
 
 
-def describe_plan(job: TPUJob) -> dict[str, Any]:
+def describe_plan(job: TPUJob, show: int = 0) -> dict[str, Any]:
     """Return the numbers of a job's data: its sources as they are, and the plan that follows.
+
+    Args:
+        job: The job.
+        show: Rows of each source to make and return as text, under ``rows``.
 
     Raises:
         DataError: The data is not there, not what the spec says, or not enough.
@@ -39,7 +47,39 @@ def describe_plan(job: TPUJob) -> dict[str, Any]:
     index = build_index(job, judge=judge_for(data, lambda: load_tokenizer(data)))
     plan = make_data_plan(job, index)
     numbers = asdict(plan) | {"tokens_per_step": plan.tokens_per_step, "rows_per_host": plan.rows_per_host}
-    return {"sources": [_source(source) for source in index.sources], "plan": numbers}
+    told = {"sources": [_source(source) for source in index.sources], "plan": numbers}
+    return told if not show else told | {"rows": _rows(data, index, show)}
+
+
+def _rows(data: DataSpec, index: Index, count: int) -> list[dict[str, Any]]:
+    """Return rows of each source as the model will get them, made from records that lie evenly in the source."""
+    from tpuworker.data.probing import some_records
+    from tpuworker.pipeline import make_pipeline
+    from tpuworker.tasks.probe import probe_rows
+    from tpuworker.tokens.choose import make_engine
+    from tpuworker.tokens.resolve import load_tokenizer
+    from tpuworker.tokens.verdict import reference_verdict
+
+    tokenizer = load_tokenizer(data)
+    engine = make_engine(reference_verdict(tokenizer), data.tokenizer, tokenizer)
+    pipeline = make_pipeline(data, tokenizer, engine, count)
+    is_packed = data.layout == "pack"
+    found = []
+    for source in index.sources:
+        most = count * _DOCUMENTS_OF_A_ROW if is_packed else count
+        documents = pipeline.encode(some_records(index, source.number, most, num_units=count))
+        if is_packed:
+            made = pipeline.packed(documents, pipeline.plan(documents.lengths).select(0, count))
+        else:
+            made = pipeline.rows(documents)
+        num_rows = len(made.arrays["input_ids"]) if is_packed else documents.num_documents
+        why = {} if is_packed else {bad.row: bad.reason for bad in documents.bad}
+        found += [
+            {"source": source.name, "trained": row.num_trained, "bad": why.get(row.row), "text": row.describe()}
+            for row in probe_rows(made.arrays, tokenizer, num_rows)
+            if row.runs
+        ]
+    return found
 
 
 def describe_columns(patterns: Sequence[str]) -> dict[str, Any]:
@@ -89,12 +129,14 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tpuworker.describe", description="Tell about data as JSON.")
     about = parser.add_subparsers(dest="about", required=True)
-    about.add_parser("plan").add_argument("name", help="what messages call the document on stdin")
+    plan = about.add_parser("plan")
+    plan.add_argument("name", help="what messages call the document on stdin")
+    plan.add_argument("--show", type=int, default=0, help="rows of each source to make and tell as text")
     about.add_parser("columns").add_argument("patterns", nargs="+")
     options = parser.parse_args(arguments)
     try:
         if options.about == "plan":
-            told = describe_plan(load_job(sys.stdin.buffer.read().decode("utf-8"), options.name))
+            told = describe_plan(load_job(sys.stdin.buffer.read().decode("utf-8"), options.name), options.show)
         else:
             told = describe_columns(options.patterns)
     except WorkerError as error:

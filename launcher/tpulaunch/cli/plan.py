@@ -21,18 +21,23 @@ def plan(
     output: Annotated[
         Format, typer.Option("-o", "--output", help="table or json.", metavar="FORMAT", show_default=False)
     ] = Format.TABLE,
+    show: Annotated[
+        int, typer.Option("--show", help="Rows of each source to show as text.", metavar="ROWS", min=0)
+    ] = 0,
 ) -> None:
-    """Show what the data will be: files, rows, lanes, steps, RAM.
+    """Show what the data will be: files, rows, lanes, steps, RAM; and rows as the model will get them.
 
-    The files are listed and their footers read, as the workers will do; no row is decoded unless a filter or
+    The files are listed and their footers read, as the workers will do; no row is decoded unless --show, a filter or
     on_bad_record: skip asks for it. Run it where the data can be reached.
+
+    In rows that are shown, tokens that are trained on stand in [[double brackets]], <12 pads> stands for pads.
     """
     if output not in (Format.TABLE, Format.JSON):
         raise InputError(f"-o {output.value} is not for plan; use table or json")
     from tpulaunch.cli.worker_process import ask_about_data
 
     source = read_source(chosen_one(file, filename))
-    told = ask_about_data("plan", source.where, document=source.text)
+    told = ask_about_data("plan", source.where, "--show", str(show), document=source.text)
     for described in told["sources"]:
         for sentence in (*described["dropped"], *described["notes"]):
             remark(source.where, sentence)
@@ -44,6 +49,10 @@ def plan(
     emit("")
     for name, words in _lines(source.job, told["plan"]):
         emit(f"{name:<16}{words}")
+    for row in told.get("rows", ()):
+        state = f"bad record: {row['bad']}" if row["bad"] else f"{row['trained']:,} tokens are trained on"
+        emit(f"\n--- a row of {row['source']}: {state}")
+        emit(row["text"])
 
 
 def _source_rows(told: dict[str, Any]) -> Iterator[tuple[object, ...]]:

@@ -35,7 +35,7 @@ def proved_engine(data: DataSpec, tokenizer: Tokenizer, origin: Indexed | Stream
         TokenizerMismatchError: An engine was asked for by name and makes other ids.
     """
     spec = data.tokenizer
-    texts = [] if spec.engine == "reference" else sample_texts(data, tokenizer, _records(origin))
+    texts = [] if spec.engine == "reference" else sample_texts(data, tokenizer, first_records(origin))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpulaunch" / "engines"
     verdict = judge_engines(spec, tokenizer, texts, Trials(seed=data.shuffle.seed, directory=cache))
     if meeting is not None:
@@ -44,7 +44,8 @@ def proved_engine(data: DataSpec, tokenizer: Tokenizer, origin: Indexed | Stream
     return make_engine(verdict, spec, tokenizer, on_mismatch=_tell)
 
 
-def _records(origin: Indexed | Streamed) -> Any:
+def first_records(origin: Indexed | Streamed) -> Any:
+    """Return the first records of some rows, at most those of a unit, as the column that a pipeline encodes."""
     if isinstance(origin, Indexed):
         return origin.first_unit(origin.index.sources[0].schema).column(0).slice(0, SAMPLE_TEXTS)
     first = next(iter(origin.stream.with_format("arrow").iter(batch_size=SAMPLE_TEXTS)))

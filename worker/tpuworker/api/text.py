@@ -8,19 +8,23 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from tpuworker.api.engine import EngineChoice, proved_engine
+from tpuworker.api.engine import EngineChoice, first_records, proved_engine
 from tpuworker.api.meeting import Meeting
 from tpuworker.api.origins import Named, open_text, source_of
 from tpuworker.api.recipe import Indexed, Recipe, RowPipeline, make_data_spec, shuffle_section
 from tpuworker.api.refusals import refuse
 from tpuworker.pipeline import make_pipeline
 from tpuworker.spec.data import DataSpec, TokenizerSpec
+from tpuworker.tasks.conversation import check_learnable
 from tpuworker.tokens.engine import Engine
 from tpuworker.tokens.resolve import find_limit, load_tokenizer, tokenizer_of
 from tpuworker.tokens.tokenizer import Tokenizer
 
 #: A "longest input" from here on is a way of saying that there is none.
 _NO_LIMIT = 10**9
+_LEARNABLE_HINT = (
+    "raise max_length, or decode rows where labels are not -100 and see; most_unlearnable_fraction allows it"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ def text_recipe(
     column: str | None = None,
     pad_labels: Literal["mask", "keep"] = "mask",
     loss_on: Literal["assistant", "all"] = "all",
+    most_unlearnable_fraction: float = 1.0,
     truncation_side: Literal["right", "left"] = "right",
     on_bad_record: Literal["fail", "mask"] = "fail",
     shuffle: tuple[int, int | Literal["auto"]] | None = None,
@@ -64,6 +69,7 @@ def text_recipe(
         column: The column; None looks for the usual ones.
         pad_labels: Whether pads are labels.
         loss_on: What carries loss in a conversation.
+        most_unlearnable_fraction: Share of the first rows that may have nothing to learn.
         truncation_side: End at which a long row is cut.
         on_bad_record: What a bad record does.
         shuffle: Seed and buffer of rows that are permuted; None keeps their order.
@@ -73,6 +79,7 @@ def text_recipe(
     Raises:
         SpecError: Arguments that do not fit together, or a tokenizer that does not fit.
         InputError: No such data or column.
+        DataError: A column of another type, or too many conversations with nothing to learn.
     """
     given: dict[str, Any] = {}
     if column is not None:
@@ -90,7 +97,7 @@ def text_recipe(
             "pad_labels": pad_labels,
             "truncation_side": truncation_side,
             "on_bad_record": on_bad_record,
-            "conversation": {"loss_on": loss_on},
+            "conversation": {"loss_on": loss_on, "most_unlearnable_fraction": most_unlearnable_fraction},
             **given,
         }
     )
@@ -101,6 +108,8 @@ def text_recipe(
     if isinstance(origin, Indexed):
         # A column of another type is refused here, not by a thread at the first batch.
         pipeline.encode(pa.array([], origin.index.sources[0].schema.field(0).type))
+    if task == "conversation" and loss_on == "assistant":
+        check_learnable(pipeline.encode(first_records(origin)), data.conversation, "dataset", _LEARNABLE_HINT)
     return Recipe(origin, prepare, data, arrays)
 
 

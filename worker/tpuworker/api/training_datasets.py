@@ -144,14 +144,17 @@ class ConversationDataset(PretrainDataset):
         max_length: Tokens of a row.
         conversation_column: Column of the turns. Default: "messages", else "conversations".
         mask_pads: False gives pads their own id as label instead of -100.
-        loss_on: ``all`` tokens are labels, or only those the ``assistant`` writes; the others are -100 then.
+        loss_on: ``all`` tokens are labels, or only those the ``assistant`` writes; the others are -100 then, and the
+            first rows are tokenised at once to see whether there is something to learn.
+        most_unlearnable_fraction: Share of these that may have no label: an answer behind the cut has none.
         on_bad_record: ``fail``, or ``mask``: turns that are none are a row of pads without a label.
         engine: What makes the ids, as for :func:`create_streaming_dataset`.
 
     Raises:
         InputError: No such column, or no rows.
         SpecError: Arguments or a tokenizer that do not fit together.
-        DataError: At a row: turns that are none, or that the template refuses.
+        DataError: A column of another type, or too many rows with nothing to learn. At a row: turns that are none, or
+            that the template refuses.
     """
 
     def __init__(
@@ -163,6 +166,7 @@ class ConversationDataset(PretrainDataset):
         *,
         mask_pads: bool = True,
         loss_on: Literal["all", "assistant"] = "all",
+        most_unlearnable_fraction: float = 0.05,
         on_bad_record: Literal["fail", "mask"] = "fail",
         engine: EngineChoice = "reference",
     ) -> None:
@@ -174,6 +178,7 @@ class ConversationDataset(PretrainDataset):
             column=conversation_column,
             pad_labels="mask" if mask_pads else "keep",
             loss_on=loss_on,
+            most_unlearnable_fraction=most_unlearnable_fraction,
             on_bad_record=on_bad_record,
             engine=engine,
         )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NOTHING_TO_LEARN = "nothing-to-learn"
+_LEARNABLE_HINT = "raise max_length, write truncation_side: left, or look at rows with tpulaunch plan --show 3"
 
 
 @dataclass(frozen=True)
@@ -133,12 +134,14 @@ def render_column(
     return rendered, bad
 
 
-def check_learnable(documents: Documents, spec: ConversationSpec) -> None:
+def check_learnable(documents: Documents, spec: ConversationSpec, name: str, hint: str = _LEARNABLE_HINT) -> None:
     """Refuse data of which too large a share has nothing to learn; on a probe of rows, before the first step.
 
     Args:
         documents: Of the probed rows.
         spec: Says how large a share is too large.
+        name: What the rows are called in the refusal.
+        hint: What to do about it.
 
     Raises:
         DataError: It is larger.
@@ -151,10 +154,10 @@ def check_learnable(documents: Documents, spec: ConversationSpec) -> None:
         raise DataError(
             [
                 Fault(
-                    path="spec.data.conversation",
+                    path=name,
                     found=f"{len(empty)} of {documents.num_documents} probed rows without a token to learn",
-                    wanted=f"at most {spec.most_unlearnable_fraction:.0%}",
-                    hint="raise max_length, write truncation_side: left, or look at rows with tpulaunch plan --show 3",
+                    wanted=f"at most {spec.most_unlearnable_fraction:.0%}, as most_unlearnable_fraction says",
+                    hint=hint,
                 )
             ]
         )
