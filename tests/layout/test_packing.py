@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.layout.test_padding import BEGIN, END, PAD, make_documents
-from tpuworker.data.lane_rows import stream_rows
+from tpuworker.data.lane_rows import LaneRows, Waiting, stream_rows
 from tpuworker.layout.pack import ARRAYS, pack_rows
 from tpuworker.layout.pieces import Pieces, count_rows, pack_window, pack_windows
 from tpuworker.layout.rows import RowBuffers, Rows, TokenAccount
@@ -210,16 +210,51 @@ def test_rows_are_not_sorted_by_length() -> None:
     assert abs(np.corrcoef(pieces.rows, pieces.lengths)[0, 1]) < 0.5
 
 
+def rows_of_one_lane(lengths: np.ndarray, offset: int, capacity: int) -> LaneRows:
+    """All rows of a lane that stands at an offset."""
+    return stream_rows(lanes_of([lengths], [offset]), capacity=capacity, slots=1, most_steps=len(lengths) * 1000)
+
+
+def lanes_of(lengths: list[np.ndarray], offsets: list[int]) -> Waiting:
+    """Lanes with documents of these lengths."""
+    lanes = np.repeat(np.arange(len(lengths)), [len(lane) for lane in lengths])
+    whole = np.concatenate(lengths)
+    documents = Documents(np.zeros(whole.sum(), np.int32), np.concatenate([[0], np.cumsum(whole)]))
+    return Waiting.at([(0, offset) for offset in offsets]).with_more(documents, lanes)
+
+
+@given(st.lists(LENGTHS, min_size=1, max_size=5), st.integers(3, 16), st.integers(1, 3), st.data())
+def test_lanes_laid_out_together_have_the_rows_each_would_have_alone(
+    lengths: list[list[int]], capacity: int, slots: int, data: st.DataObject
+) -> None:
+    arrays = [np.array(lane, np.int64) for lane in lengths]
+    offsets = [data.draw(st.integers(0, max(0, lane[0] - 1) if len(lane) else 0)) for lane in arrays]
+    together = stream_rows(lanes_of(arrays, offsets), capacity=capacity, slots=slots, most_steps=10**6)
+    alone = [rows_of_one_lane(lane, offset, capacity) for lane, offset in zip(arrays, offsets, strict=True)]
+    assert together.ready.tolist() == [rows.num_steps for rows in alone]
+    assert together.num_steps == min(rows.num_steps for rows in alone) // slots
+    num_rows, first_document = together.num_steps * slots, 0
+    for number, (lane, rows) in enumerate(zip(arrays, alone, strict=True)):
+        mine = together.pieces.select(number * num_rows, (number + 1) * num_rows)
+        wanted = rows.pieces.select(0, num_rows)
+        assert (mine.documents - first_document).tolist() == wanted.documents.tolist()
+        for name in ("rows", "begins", "lengths"):
+            assert getattr(mine, name).tolist() == getattr(wanted, name).tolist()
+        assert together.documents[number].tolist() == rows.documents[0, : num_rows + 1 : slots].tolist()
+        assert together.offsets[number].tolist() == rows.offsets[0, : num_rows + 1 : slots].tolist()
+        first_document += len(lane)
+
+
 @given(LENGTHS, st.integers(3, 16), st.integers(0, 10))
 def test_a_stream_fills_every_row_and_goes_on_where_it_stopped(lengths: list[int], capacity: int, most: int) -> None:
     array = np.array(lengths, np.int64)
-    rows = stream_rows(array, 0, capacity)
+    rows = rows_of_one_lane(array, 0, capacity)
     whole = rows.pieces
     assert whole.num_rows == array.sum() // capacity
     assert np.bincount(whole.rows, whole.lengths, minlength=whole.num_rows).tolist() == [capacity] * whole.num_rows
     stop = min(most, whole.num_rows)
-    first, document, token = whole.select(0, stop), int(rows.documents[stop]), int(rows.offsets[stop])
-    second_rows = stream_rows(array[document:], token, capacity)
+    first, document, token = whole.select(0, stop), int(rows.documents[0, stop]), int(rows.offsets[0, stop])
+    second_rows = rows_of_one_lane(array[document:], token, capacity)
     second = second_rows.pieces
     joined = [
         (int(row), int(document), int(begin), int(length))
@@ -229,16 +264,16 @@ def test_a_stream_fills_every_row_and_goes_on_where_it_stopped(lengths: list[int
         )
     ]
     assert joined == list(zip(whole.rows, whole.documents, whole.begins, whole.lengths, strict=True))
-    left = array[rows.documents[-1] :].sum() - rows.offsets[-1]
-    resumed = document + int(second_rows.documents[-1])
-    assert array[resumed:].sum() - second_rows.offsets[-1] == left < capacity
+    left = array[rows.documents[0, -1] :].sum() - rows.offsets[0, -1]
+    resumed = document + int(second_rows.documents[0, -1])
+    assert array[resumed:].sum() - second_rows.offsets[0, -1] == left < capacity
 
 
 def test_a_stream_of_documents_ends_each_with_its_own_end() -> None:
     documents = make_documents([1, 2, 3], [4], [5, 6], suffix=(END,))
-    rows = stream_rows(documents.lengths, 0, 4)
+    rows = rows_of_one_lane(documents.lengths, 0, 4)
     assert segments_of(packed(documents, rows.pieces, 4)) == [[1, 2, 3, END], [4, END], [5, 6]]
-    assert (rows.documents[-1], rows.offsets[-1]) == (2, 2)
+    assert (rows.documents[0, -1], rows.offsets[0, -1]) == (2, 2)
 
 
 @pytest.mark.jax

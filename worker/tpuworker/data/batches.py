@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from tpuworker.data.index import Index
 from tpuworker.data.plan import DataPlan
 from tpuworker.data.rows import GatheredRows, Place, UnitReader
 from tpuworker.data.sequence import FILLER, RowRefs, Sequence
-from tpuworker.data.tokenising import Tokenising, touched
+from tpuworker.data.tokenising import Tokenising
 from tpuworker.errors import DataError, Fault, ShapeError
 from tpuworker.spec.data import DataSpec
 
@@ -41,7 +41,7 @@ class Pipeline(Protocol):
 
 
 class Making(Protocol):
-    """How batches of a layout are made: read ahead by one thread, made by several, put in order by the consumer."""
+    """How batches of a layout are made: read ahead by one thread, made by several."""
 
     @property
     def counters(self) -> Counters:
@@ -56,8 +56,13 @@ class Making(Protocol):
         """Return what a piece comes to, its error included; called by several threads."""
         ...
 
+
+@runtime_checkable
+class OrderedMaking(Making, Protocol):
+    """A layout whose batches depend on the pieces before them."""
+
     def assemble(self, made: Made) -> Made:
-        """Return the batches; called in order by the consumer."""
+        """Return the batches that can be made now; called in the order of the pieces, by one thread."""
         ...
 
 
@@ -180,7 +185,7 @@ class RowMaking:
         while coming is not None:
             step, refs = coming
             coming = self._refs(step + len(refs.sources) // self._plan.rows_per_host, self._steps_per_piece)
-            wanted = [*touched(refs), *refs.open_units, *(coming[1].open_units if coming else ())]
+            wanted = [*refs.touched, *refs.open_units, *(coming[1].open_units if coming else ())]
             yield Piece(step, self._work.tokenising.fetch(refs, wanted))
 
     def _refs(self, step: int, num_steps: int) -> tuple[int, RowRefs] | None:
@@ -190,10 +195,6 @@ class RowMaking:
     @property
     def _steps_per_piece(self) -> int:
         return max(1, getattr(self._work.pipeline, "records_per_call", 0) // self._plan.rows_per_host)
-
-    def assemble(self, made: Made) -> Made:
-        """Return what the consumer gets, called in order: here it is made already."""
-        return made
 
     def make(self, piece: Piece) -> Made:
         """Return the batches of a piece; an error comes with the batches before it."""

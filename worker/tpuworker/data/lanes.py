@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from tpuworker.data.order import Int64s, UInt64s, keys_by_group, permute, round_keys
 
@@ -96,22 +95,31 @@ class SourceOrder:
             rows[here] = positions[here] - (ends[ranks] - self._unit_rows[units[here]])
         return units, rows
 
-    def open_units(self, epoch: int, lane: int, first: int, last: int) -> Int64s:
-        """Return the units of every window that holds a place from ``first`` to ``last`` of a lane.
+    def open_units(self, epochs: Int64s, lanes: Int64s, firsts: Int64s, lasts: Int64s) -> Int64s:
+        """Return the units of every window that holds a place of some runs of places, run after run.
 
         A reader that keeps these decodes each unit once per lane.
-        """
-        begin, _ = self._window(np.int64(lane), np.int64(first))
-        last_begin, last_rows = self._window(np.int64(lane), np.int64(last))
-        order, ends = self._units_of_epoch(epoch)
-        start = int(self.spans.starts[lane])
-        low = np.searchsorted(ends, start + int(begin), side="right")
-        high = np.searchsorted(ends, start + int(last_begin + last_rows) - 1, side="right")
-        return order[low : high + 1]
 
-    def _window(self, lanes: npt.ArrayLike, offsets: npt.ArrayLike) -> tuple[Int64s, Int64s]:
+        Args:
+            epochs: Epoch of each run, int64 [runs], not falling.
+            lanes: Its lane, int64 [runs].
+            firsts: Its first place in the lane, int64 [runs].
+            lasts: Its last one, int64 [runs].
+        """
+        starts = self.spans.starts[lanes]
+        begins, _ = self._window(lanes, firsts)
+        last_begins, last_rows = self._window(lanes, lasts)
+        found = [np.zeros(0, np.int64)]
+        for epoch in np.unique(epochs):
+            here = epochs == epoch
+            order, ends = self._units_of_epoch(int(epoch))
+            low = np.searchsorted(ends, (starts + begins)[here], side="right")
+            high = np.searchsorted(ends, (starts + last_begins + last_rows)[here] - 1, side="right")
+            found += [order[first : last + 1] for first, last in zip(low.tolist(), high.tolist(), strict=True)]
+        return np.concatenate(found)
+
+    def _window(self, lanes: Int64s, offsets: Int64s) -> tuple[Int64s, Int64s]:
         """Return first place and number of rows of the windows that hold the given places."""
-        lanes, offsets = np.asarray(lanes), np.asarray(offsets)
         phases = lanes * self.window_rows // self.spans.num_lanes
         edges = (offsets + phases) // self.window_rows * self.window_rows - phases
         begins = np.maximum(edges, 0)

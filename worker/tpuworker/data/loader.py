@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Self
 
-from tpuworker.data.batches import HostBatch, Made, Making, Pipeline, RowMaking, Work
+from tpuworker.data.batches import HostBatch, Made, Making, OrderedMaking, Pipeline, RowMaking, Work
 from tpuworker.data.counters import Counters, LoaderStats
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.index import Index
@@ -107,7 +107,6 @@ class Loader:
                 start=now,
             )
         )
-        self._assemble = making.assemble
         threads_ahead = _Ahead(making, reader, Workers(threads, "tokenise"), depth)
         self._made = threads_ahead.made
         self._stop = threads_ahead.stop
@@ -156,7 +155,7 @@ class Loader:
         if coming is None or self._stop.is_set():
             self._error = DataError([Fault("loader", "it is closed", "an open one", "make a new one from its cursor")])
             return
-        made = self._assemble(coming.result())
+        made = coming.result()
         self._ready += made.batches
         self._error = made.error
 
@@ -214,16 +213,23 @@ def _making(work: Work) -> Making:
 
 
 class _Ahead:
-    """The threads behind a loader: one reads, some tokenise; a bounded queue of promises keeps the order."""
+    """The threads behind a loader: one reads, some tokenise, one puts in order; queues of promises are bounded."""
 
     def __init__(self, making: Making, reader: UnitReader, workers: Workers, depth: int) -> None:
         self.made: queue.Queue[Future[Made] | None] = queue.Queue(maxsize=depth)
         self.stop = threading.Event()
         self._making, self._reader, self._workers = making, reader, workers
-        self._thread = threading.Thread(target=self._run, name="read", daemon=True)
+        self._coming = self.made
+        self._threads = [threading.Thread(target=self._read, name="read", daemon=True)]
+        if isinstance(making, OrderedMaking):
+            # Not the consumer, which has a step to run: rows are written while it does.
+            self._coming = queue.Queue(maxsize=depth)
+            assemble = threading.Thread(target=self._assemble, args=(making,), name="assemble", daemon=True)
+            self._threads.append(assemble)
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """Stop the threads and wait a moment for them: a thread inside Arrow at interpreter exit can abort it."""
@@ -231,34 +237,53 @@ class _Ahead:
         self.stop.set()
         self._workers.stop()
         self._reader.close()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self.made.get_nowait()
-        with contextlib.suppress(queue.Full):
-            self.made.put_nowait(None)
-        if self._thread is not threading.current_thread():
-            self._thread.join(max(0.0, deadline - time.monotonic()))
+        for waited_for in {id(each): each for each in (self._coming, self.made)}.values():
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    waited_for.get_nowait()
+            with contextlib.suppress(queue.Full):
+                waited_for.put_nowait(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
         self._workers.join(deadline)
         self._reader.join(deadline)
 
-    def _run(self) -> None:
+    def _read(self) -> None:
         try:
             for piece in self._making.pieces():
-                if self.stop.is_set() or not self._put(self._workers.submit(self._making.make, piece)):
+                if self.stop.is_set() or not self._put(self._coming, self._workers.submit(self._making.make, piece)):
                     return
             ended = "the rows ended before the last step of the plan; this is a fault of the loader"
             error: BaseException = RuntimeError(ended)  # met only by a consumer that would wait for ever
         except BaseException as raised:  # whatever it is, the consumer has to meet it
             error = raised
-        last: Future[Made] = Future()
-        last.set_result(Made(error=error))
-        self._put(last)
+        self._put(self._coming, _done(Made(error=error)))
 
-    def _put(self, item: Future[Made]) -> bool:
+    def _assemble(self, making: OrderedMaking) -> None:
+        """Put what was made in order, and stop at the first error: nothing behind it can be delivered."""
+        error: BaseException | None = None
+        while error is None and (coming := self._coming.get()) is not None:
+            try:
+                made = making.assemble(coming.result())
+            except BaseException as raised:  # whatever it is, the consumer has to meet it
+                made = Made(error=raised)
+            error = made.error
+            if (made.batches or error is not None) and not self._put(self.made, _done(made)):
+                return
+
+    def _put(self, waiting: queue.Queue[Future[Made] | None], item: Future[Made]) -> bool:
         started = time.perf_counter()
         while not self.stop.is_set():
             with contextlib.suppress(queue.Full):
-                self.made.put(item, timeout=_POLL_SECONDS)
-                self._making.counters.add("read", stall_seconds=time.perf_counter() - started)
+                waiting.put(item, timeout=_POLL_SECONDS)
+                if waiting is self._coming:
+                    self._making.counters.add("read", stall_seconds=time.perf_counter() - started)
                 return True
         return False
+
+
+def _done(made: Made) -> Future[Made]:
+    future: Future[Made] = Future()
+    future.set_result(made)
+    return future

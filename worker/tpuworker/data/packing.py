@@ -13,7 +13,6 @@ import numpy.typing as npt
 from tpuworker.data.batches import HostBatch, Made, Work, bad_rows, checked, made_of
 from tpuworker.data.rows import GatheredRows
 from tpuworker.data.sequence import FILLER, RowRefs, Sequence
-from tpuworker.data.tokenising import touched
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import WINDOW_DOCUMENTS, Pieces, in_rows
 
@@ -110,7 +109,7 @@ class PackedMaking:
         measured = np.array(
             [self._index.lengths[source][ordinal] for source, ordinal in documents.T.tolist()], dtype=np.int64
         )
-        gathered = self._work.tokenising.fetch(found, [*touched(found), *found.open_units])
+        gathered = self._work.tokenising.fetch(found, [*found.touched, *found.open_units])
         return PackedPiece(step, num_steps, gathered, pieces, measured, refs.sources != FILLER)
 
     def _documents(self, sources: Int64s, ordinals: Int64s, refs: RowRefs) -> RowRefs:
@@ -127,10 +126,6 @@ class PackedMaking:
             low, high = np.searchsorted(self._unit_ends[source], [first, last], side="right")
             opened |= dict.fromkeys((source, number) for number in range(int(low), int(high) + 1))
         return RowRefs(sources, units, rows, tuple(opened))
-
-    def assemble(self, made: Made) -> Made:
-        """Return what the consumer gets, called in order: here it is made already."""
-        return made
 
     def make(self, piece: PackedPiece) -> Made:
         """Return the batches of a piece; an error comes with the batches before it."""

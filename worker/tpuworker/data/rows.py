@@ -17,7 +17,7 @@ import pyarrow as pa
 from tpuworker.data.counters import Counters
 from tpuworker.data.gathering import Picked, gather_column
 from tpuworker.data.index import Index, SourceIndex
-from tpuworker.data.sequence import FILLER, RowRefs
+from tpuworker.data.sequence import RowRefs
 from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
 from tpuworker.formats import FORMATS, BadRecord, UnitFormat
@@ -136,17 +136,9 @@ class UnitReader:
             DataError: A unit cannot be read, with its file.
             UnavailableError: The storage kept failing.
         """
-        keys = np.stack([refs.sources, refs.units])
-        distinct, where = np.unique(keys, axis=1, return_inverse=True)
-        where = where.reshape(-1)
-        order = np.argsort(where, kind="stable")
-        edges = np.searchsorted(where[order], np.arange(distinct.shape[1] + 1))
         picked, bad = list[Picked](), list[BadRecord]()
-        for number, (source, unit) in enumerate(distinct.T.tolist()):
-            if source == FILLER:
-                continue
-            places = order[edges[number] : edges[number + 1]]
-            decoded, rows = self._unit((source, unit)), refs.rows[places]
+        for key, places in refs.by_unit:
+            decoded, rows = self._unit(key), refs.rows[places]
             picked.append((decoded.array, rows, places))
             bad += _bad_places(decoded.bad, rows, places)
         with self._counters.busy("read"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from tpuworker.data.plan import DataPlan
 
 #: Source of a place that fills up the last batch of an epoch.
 FILLER = -1
+#: A source and a unit in one number.
+_UNIT_BITS = 40
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,29 @@ class RowRefs:
     units: Int64s
     rows: Int64s
     open_units: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def by_unit(self) -> tuple[tuple[tuple[int, int], Int64s], ...]:
+        """(source, unit) of every unit that rows lie in, ascending, with the places of its rows, ascending.
+
+        Places that no row fills are left out.
+        """
+        keys = (self.sources << _UNIT_BITS) | self.units
+        order = np.argsort(keys, kind="stable")
+        firsts = np.flatnonzero(np.diff(keys[order], prepend=keys.min(initial=0) - 1))
+        heads = order[firsts]
+        units = zip(self.sources[heads].tolist(), self.units[heads].tolist(), strict=True)
+        edges = zip(firsts.tolist(), [*firsts[1:].tolist(), len(order)], strict=True)
+        return tuple(
+            (unit, order[first:last])
+            for unit, (first, last) in zip(units, edges, strict=True)
+            if unit[0] != FILLER
+        )
+
+    @property
+    def touched(self) -> tuple[tuple[int, int], ...]:
+        """The units that rows lie in: they are decoded before the rest of their windows."""
+        return tuple(unit for unit, _ in self.by_unit)
 
 
 class Sequence:
@@ -129,20 +155,20 @@ class Sequence:
             here = np.flatnonzero(sources == number)
             here = here[np.lexsort((offsets[here], lanes[here], epochs[here]))]
             units[here], rows[here] = order.locate(epochs[here], lanes[here], offsets[here])
-            for first, last in _runs(epochs[here], lanes[here]):
-                epoch, lane = int(epochs[here[first]]), int(lanes[here[first]])
-                if self._plan.shuffled:
-                    found = order.open_units(epoch, lane, int(offsets[here[first]]), int(offsets[here[last]]))
-                else:
-                    found = np.unique(units[here[first : last + 1]])
-                opened |= dict.fromkeys((number, int(unit)) for unit in found)
+            firsts, lasts = _runs(epochs[here], lanes[here])
+            if self._plan.shuffled:
+                at = here[firsts]
+                found = order.open_units(epochs[at], lanes[at], offsets[at], offsets[here[lasts]])
+                opened |= dict.fromkeys((number, unit) for unit in found.tolist())
+            else:
+                for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+                    opened |= dict.fromkeys((number, int(unit)) for unit in np.unique(units[here[first : last + 1]]))
         return RowRefs(sources, units, rows, tuple(opened))
 
 
-def _runs(epochs: Int64s, lanes: Int64s) -> list[tuple[int, int]]:
-    """Return first and last index of every run of equal (epoch, lane)."""
-    if not epochs.size:
-        return []
-    changes = np.flatnonzero((epochs[1:] != epochs[:-1]) | (lanes[1:] != lanes[:-1])) + 1
-    firsts = [0, *changes.tolist()]
-    return list(zip(firsts, [*(first - 1 for first in firsts[1:]), len(epochs) - 1], strict=True))
+def _runs(epochs: Int64s, lanes: Int64s) -> tuple[Int64s, Int64s]:
+    """Return first and last index of every run of equal (epoch, lane), int64 [runs] each."""
+    begins = np.ones(len(epochs), np.bool_)
+    begins[1:] = (epochs[1:] != epochs[:-1]) | (lanes[1:] != lanes[:-1])
+    firsts = np.flatnonzero(begins)
+    return firsts, np.append(firsts, len(epochs))[1:] - 1

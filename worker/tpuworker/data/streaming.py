@@ -1,7 +1,7 @@
 """Batches packed as documents come: every lane is a stream of its own, and its place is part of the cursor.
 
 The rows of a lane depend on its documents and on nothing else, so how many are read ahead, on how many hosts, changes
-nothing. Threads tokenise; the consumer's side keeps what is not used up and cuts rows in the order of steps.
+nothing. Threads tokenise; one behind them keeps what is not used up and cuts rows in the order of steps.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 from tpuworker.data.batches import BadRow, HostBatch, Made, Work, bad_rows, checked, made_of
 from tpuworker.data.cursor import Cursor
-from tpuworker.data.lane_rows import WINDOW, Lane, LaneRows, joined, stream_rows, window_rows
+from tpuworker.data.lane_rows import WINDOW, LaneRows, Waiting, stream_rows, window_rows
 from tpuworker.data.rows import GatheredRows
 from tpuworker.data.sequence import Sequence
-from tpuworker.data.tokenising import touched
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import Pieces, in_rows
-from tpuworker.tokens.documents import Documents, gather_documents
+from tpuworker.tokens.documents import Documents
 
 Int64s = npt.NDArray[np.int64]
 #: Only the first request rests on it; afterwards the lane's own mean is known.
@@ -36,13 +35,11 @@ class StreamPiece:
 
     Attributes:
         gathered: The documents.
-        lanes: Lane of each run.
-        counts: Documents of each run.
+        lanes: Lane of each, int64 [documents], counted from the host's first.
     """
 
     gathered: GatheredRows
-    lanes: tuple[int, ...]
-    counts: tuple[int, ...]
+    lanes: Int64s
 
 
 @dataclass(frozen=True)
@@ -68,12 +65,13 @@ class StreamMaking:
         self._sequence = Sequence(work.plan, work.index)
         self._splits = work.data.packing.overflow == "split"
         places = _places(work.start, lanes)
-        self._packers = [Lane(*place) for place in places]
+        self._lane_names = [str(lane) for lane in lanes]
+        self._waiting = Waiting.at(places)
         self._step = work.start.step
         self._bad: list[BadRow] = []
         # Shared with the reading thread: what was asked for, and what is known of it.
         self._lock = threading.Lock()
-        self._next = np.array([document for document, _ in places], dtype=np.int64)
+        self._next = self._waiting.firsts.copy()
         self._asked = np.zeros(len(lanes), dtype=np.int64)
         self._known_documents = np.zeros(len(lanes), dtype=np.int64)
         self._known_tokens = np.zeros(len(lanes), dtype=np.int64)
@@ -87,14 +85,14 @@ class StreamMaking:
     def pieces(self) -> Iterator[StreamPiece]:
         """Yield documents for as long as the lanes of this host need more."""
         tokens_per_step = self._slots * self._plan.max_length
-        target, steps = float(sum(lane.offset for lane in self._packers) if self._splits else 0), 1.0
+        target, steps = float(self._waiting.offsets.max() if self._splits else 0), 1.0
         while (counts := self._wanted(target := target + steps * tokens_per_step)) is not None:
             lanes = np.repeat(np.arange(len(self._work.lanes)), counts)
             inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             refs = self._sequence.documents(lanes + self._work.lanes.start, self._next[lanes] + inside)
             self._next += counts
-            fetched = self._work.tokenising.fetch(refs, [*touched(refs), *refs.open_units])
-            yield StreamPiece(fetched, tuple(range(len(counts))), tuple(counts.tolist()))
+            fetched = self._work.tokenising.fetch(refs, [*refs.touched, *refs.open_units])
+            yield StreamPiece(fetched, lanes)
             steps = max(1.0, self._work.pipeline.records_per_call / max(1.0, float(counts.sum()) / steps))
 
     def _wanted(self, target: float) -> Int64s | None:
@@ -138,15 +136,12 @@ class StreamMaking:
         if made.documents is None:
             return made
         held: _Encoded = made.documents
-        first = 0
-        lengths = held.documents.lengths
+        lanes = held.piece.lanes
         with self._lock:
-            for lane, count in zip(held.piece.lanes, held.piece.counts, strict=True):
-                places = np.arange(first, first + count)
-                self._packers[lane].add(held.documents, places)
-                self._known_documents[lane] += count
-                self._known_tokens[lane] += int(self._useful(lengths[places]).sum())
-                first += count
+            self._known_documents += np.bincount(lanes, minlength=len(self._lane_names))
+            tokens = np.bincount(lanes, self._useful(held.documents.lengths), minlength=len(self._lane_names))
+            self._known_tokens += tokens.astype(np.int64)
+        self._waiting = self._waiting.with_more(held.documents, lanes)
         self._bad += [row for _, row in held.bad]
         return made_of(self._batches())
 
@@ -157,61 +152,52 @@ class StreamMaking:
         """Yield batches for as many steps as every lane has rows for; all their pieces are laid out at once."""
         if self._step >= self._plan.num_steps:
             return
-        lanes = [self._rows_of(lane) for lane in self._packers]
-        num_rows = np.array([lane.num_rows for lane in lanes])
-        with self._lock:
-            self._short = num_rows < self._slots
-            first_step = self._step
-            num_steps = min(int(num_rows.min()) // self._slots, self._plan.num_steps - first_step)
-            self._step += num_steps
-        if not num_steps:
-            return
-        documents, pieces = self._laid_out(lanes, num_steps)
+        with self.counters.busy("pack"):
+            rows = self._rows()
+            with self._lock:
+                self._short = rows.ready < self._slots
+                first_step = self._step
+                self._step += rows.num_steps
+            if not rows.num_steps:
+                return
+            documents, pieces = self._waiting.gathered(rows)
+            pieces = self._in_steps(pieces, rows.num_steps)
+            places = np.stack([self._waiting.firsts[:, None] + rows.documents, rows.offsets], axis=2)
+            states = places.transpose(1, 0, 2).tolist()
+            self._waiting = self._waiting.without_used(rows)
         bad, self._bad = tuple(self._bad), []
-        places = [(lane.document, rows) for lane, rows in zip(self._packers, lanes, strict=True)]
-        for lane, rows in zip(self._packers, lanes, strict=True):
-            used = num_steps * self._slots
-            lane.drop(int(rows.documents[used]), int(rows.offsets[used]))
-        for number in range(num_steps):
-            begin, used = number * self._plan.rows_per_host, (number + 1) * self._slots
+        for number in range(rows.num_steps):
+            begin = number * self._plan.rows_per_host
             with self.counters.busy("pack"):
                 made = self._work.pipeline.packed(documents, pieces.select(begin, begin + self._plan.rows_per_host))
             self.counters.add(
                 "pack", rows=self._plan.rows_per_host, num_bytes=sum(array.nbytes for array in made.arrays.values())
             )
-            states = {
-                str(lane): [document + int(rows.documents[used]), int(rows.offsets[used])]
-                for lane, (document, rows) in zip(self._work.lanes, places, strict=True)
-            }
+            step = first_step + number + 1
             yield HostBatch(
                 arrays=checked(made.arrays, self._plan),
-                step=first_step + number,
-                cursor=self._work.start.after(first_step + number + 1, states),
+                step=step - 1,
+                cursor=self._work.start.after(step, dict(zip(self._lane_names, states[number + 1], strict=True))),
                 rows=self._plan.rows_per_host,
                 account=made.account,
                 bad=() if number else bad,
             )
 
-    def _rows_of(self, lane: Lane) -> LaneRows:
+    def _rows(self) -> LaneRows:
+        limits = {
+            "capacity": self._plan.max_length,
+            "slots": self._slots,
+            "most_steps": self._plan.num_steps - self._step,
+        }
         if self._splits:
-            return stream_rows(lane.lengths, lane.offset, self._plan.max_length)
-        return window_rows(lane.lengths, lane.offset, self._plan.max_length, self._work.data.truncation_side)
+            return stream_rows(self._waiting, **limits)
+        return window_rows(self._waiting, **limits, truncation_side=self._work.data.truncation_side)
 
-    def _laid_out(self, lanes: list[LaneRows], num_steps: int) -> tuple[Documents, Pieces]:
-        """Return the documents and the pieces of the next steps, rows step by step and in a step lane by lane."""
-        used = num_steps * self._slots
-        parts: list[tuple[Documents, Int64s]] = []
-        pieces: list[Pieces] = []
-        first = 0
-        step, slot = np.divmod(np.arange(used), self._slots)
-        places = step * self._plan.rows_per_host + slot
-        for number, (lane, rows) in enumerate(zip(self._packers, lanes, strict=True)):
-            taken = rows.pieces.select(0, used)
-            row = places[taken.rows] + number * self._slots
-            pieces.append(replace(taken, rows=row, documents=taken.documents + first))
-            parts += lane.first(int(rows.needed[used]))
-            first += int(rows.needed[used])
-        return gather_documents(parts), in_rows(joined(pieces, num_steps * self._plan.rows_per_host))
+    def _in_steps(self, pieces: Pieces, num_steps: int) -> Pieces:
+        """Return pieces whose rows are numbered lane after lane with rows step by step, in a step lane by lane."""
+        lane, row = np.divmod(pieces.rows, num_steps * self._slots)
+        step, slot = np.divmod(row, self._slots)
+        return in_rows(replace(pieces, rows=step * self._plan.rows_per_host + lane * self._slots + slot))
 
 
 def _places(start: Cursor, lanes: range) -> list[tuple[int, int]]:

@@ -149,13 +149,13 @@ class CachedDocuments:
             for key in [key for key in self._held if key not in wanted]:
                 del self._held[key]
         self._fresh &= wanted.keys()
-        units = touched(refs)
+        units = refs.touched
         self._fresh |= {key for key in units if key not in self._fresh and not self._is_taken(key)}
         fresh = [key for key in units if key in self._fresh]
         if not fresh:
             return _CachedRows(None, refs, ())
         self._reader.expect([key for key in wanted if key in self._fresh])
-        places = np.flatnonzero(_of_units(refs, fresh))
+        places = np.sort(np.concatenate([here for key, here in refs.by_unit if key in self._fresh]))
         rows = RowRefs(refs.sources[places], refs.units[places], refs.rows[places], ())
         return _CachedRows(None, refs, (), self._reader.gather(rows), places)
 
@@ -170,17 +170,16 @@ class CachedDocuments:
             parts.append((_with_reasons(made, gathered.fresh), np.arange(len(gathered.fresh_places))))
             places.append(gathered.fresh_places)
             left[gathered.fresh_places] = False
-        for key, here in _by_unit(refs, np.flatnonzero(left)):
-            parts.append((self.whole(key), refs.rows[here]))
-            places.append(here)
+        for key, here in refs.by_unit:
+            if left[here[0]]:
+                parts.append((self.whole(key), refs.rows[here]))
+                places.append(here)
         fillers = np.flatnonzero(refs.sources == FILLER)
         if len(fillers):
             parts.append((_nothing(len(fillers)), np.arange(len(fillers))))
             places.append(fillers)
         with self._counters.busy("read"):
-            found = gather_documents(parts)
-            if len(parts) > 1:
-                found = gather_documents([(found, np.argsort(np.concatenate(places), kind="stable"))])
+            found = gather_documents(parts, np.concatenate(places))
         self._counters.add("read", rows=len(refs.sources), num_bytes=found.ids.nbytes)
         return found
 
@@ -275,12 +274,6 @@ def unit_name(source: SourceIndex, unit: int) -> str:
     )
 
 
-def touched(refs: RowRefs) -> list[UnitKey]:
-    """Return the units that rows lie in: they are decoded before the rest of their windows."""
-    pairs = np.unique(np.stack([refs.sources, refs.units]), axis=1)
-    return [(int(source), int(unit)) for source, unit in pairs.T if source != FILLER]
-
-
 def _encoded(pipeline: Any, column: Any, counters: Counters) -> Documents:
     """Return the documents of a column, with the work counted."""
     with counters.busy("tokenise"):
@@ -296,23 +289,6 @@ def _with_reasons(documents: Documents, gathered: GatheredRows) -> Documents:
     found |= {int(row): BadRecord(int(row), "null") for row in nulls}
     found |= {record.row: BadRecord(record.row, record.reason, record.detail) for record in gathered.bad}
     return replace(documents, bad=tuple(found[row] for row in sorted(found)))
-
-
-def _by_unit(refs: RowRefs, places: Int64s) -> list[tuple[UnitKey, Int64s]]:
-    """Return the places of each unit, ascending."""
-    keys, where = np.unique(np.stack([refs.sources[places], refs.units[places]]), axis=1, return_inverse=True)
-    order = np.argsort(where.reshape(-1), kind="stable")
-    edges = np.searchsorted(where.reshape(-1)[order], np.arange(1, keys.shape[1]))
-    groups = np.split(places[order], edges) if keys.shape[1] else []
-    return [((int(source), int(unit)), group) for (source, unit), group in zip(keys.T.tolist(), groups, strict=True)]
-
-
-def _of_units(refs: RowRefs, units: list[UnitKey]) -> npt.NDArray[np.bool_]:
-    """bool [rows]: whether a row lies in one of some units."""
-    inside = np.zeros(len(refs.sources), np.bool_)
-    for source, unit in units:
-        inside |= (refs.sources == source) & (refs.units == unit)
-    return inside
 
 
 def _nothing(count: int) -> Documents:
@@ -335,4 +311,4 @@ def _is_mapped(array: Any) -> bool:
     return False
 
 
-__all__ = ["CachedDocuments", "FreshDocuments", "Tokenising", "make_tokenising", "ram_bytes", "touched", "unit_name"]
+__all__ = ["CachedDocuments", "FreshDocuments", "Tokenising", "make_tokenising", "ram_bytes", "unit_name"]
