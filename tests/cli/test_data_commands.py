@@ -34,6 +34,7 @@ def test_plan_shows_rows_steps_and_ram(tpulaunch: Run, directory: Path) -> None:
     assert lines["steps"] == "3 an epoch, 3 in all"
     assert lines["remainder"] == "18 rows of an epoch left out"
     assert lines["lanes"].startswith("64, 16 a host; ")
+    assert lines["shuffle buffer"] == "210 rows over all hosts (10,000 rows below 1,000,000), seed 0"
     assert "ct6e-standard-4t (720 GiB)" in lines["its RAM"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,9 +39,33 @@ def test_the_buffer_follows_the_size_of_the_data(units: int, rows_per_unit: int,
     assert rows <= plan.buffer_rows <= max(rows, 64 * rows_per_unit) + 64
 
 
-def test_a_window_is_a_typical_unit_at_least() -> None:
-    assert plan_of(100, 5000).window_rows == (5000,)
-    assert plan_of(100, 5000, shuffle={"buffer_size": 640}).window_rows == (10,)
+def test_a_window_is_a_typical_unit_at_least_and_that_bound_is_named() -> None:
+    plan = plan_of(100, 5000)
+    assert (plan.window_rows, plan.buffer_rows, plan.buffer_rule) == ((5000,), 320_000, "a unit in each of 64 lanes")
+    asked = plan_of(100, 5000, shuffle={"buffer_size": 640})
+    assert (asked.window_rows, asked.buffer_rule) == ((10,), "buffer_size: 640")
+
+
+#: What a v6e host of one chip can spare is 59.2 GiB.
+@pytest.mark.parametrize(
+    ("units", "rows_per_unit", "row_bytes", "rule"),
+    [
+        (20_000, 100, 500_000, "100,000 rows below 100,000,000"),  # 46.6 GiB
+        (20_000, 100, 1_000_000, "59.2 GiB of a host's RAM"),  # 100,000 rows would be 93.1 GiB
+        (200, 2000, 450_000, "a unit in each of 64 lanes"),  # 53.6 GiB, though 10,000 rows would do
+        (200, 2000, 1_000_000, "59.2 GiB of a host's RAM"),  # 10,000 rows fit, a unit in each lane does not
+    ],
+)
+def test_heavy_rows_are_bounded_by_the_ram_of_a_host_and_only_they(
+    units: int, rows_per_unit: int, row_bytes: int, rule: str
+) -> None:
+    index = made_up_index([rows_per_unit] * units)
+    heavy = replace(index.sources[0], unit_bytes=index.sources[0].unit_rows * row_bytes)
+    plan = make_data_plan(data_job("x", batch=64), Index((heavy,)))
+    assert plan.buffer_rule == rule
+    assert plan.buffer_bytes <= plan.buffer_limit_bytes + 64 * row_bytes
+    if "RAM" in rule:
+        assert plan.buffer_bytes > 0.99 * plan.buffer_limit_bytes
 
 
 def test_the_ram_of_the_host_bounds_the_buffer_and_is_named() -> None:

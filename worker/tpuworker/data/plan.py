@@ -127,7 +127,7 @@ def make_data_plan(job: DataJob, index: Index, cursor: Cursor | None = None) -> 
     if cursor:
         buffer = replace(buffer, window_rows=cursor.window_rows, rule="the run that is resumed")
     elif not buffer.window_rows:
-        buffer = replace(buffer, window_rows=_windows(job, index, lanes, buffer, limit))
+        buffer = _with_windows(job, index, lanes, buffer, limit)
     _judge(job, index, lanes)
     whole = _Whole(job, index, lanes)
     return DataPlan(
@@ -192,9 +192,11 @@ def _buffer_rows(job: DataJob, index: Index, limit_bytes: int) -> _Buffer:
     else:
         rows, rule = asked, f"buffer_size: {asked:,}"
     fitting = int(limit_bytes / max(1.0, index.mean_row_bytes))
-    if rows > fitting:
-        return _Buffer(max(1, fitting), f"{limit_bytes / _GIB:.1f} GiB of a host's RAM")
-    return _Buffer(rows, rule)
+    return _Buffer(max(1, fitting), _ram_rule(limit_bytes)) if rows > fitting else _Buffer(rows, rule)
+
+
+def _ram_rule(limit_bytes: int) -> str:
+    return f"{limit_bytes / _GIB:.1f} GiB of a host's RAM"
 
 
 def _auto_rows(num_rows: int) -> tuple[int, str]:
@@ -207,20 +209,22 @@ def _auto_rows(num_rows: int) -> tuple[int, str]:
     return (least, "0.1 % of the rows") if least > rows else (rows, rule)
 
 
-def _windows(job: DataJob, index: Index, lanes: int, buffer: _Buffer, limit_bytes: int) -> tuple[int, ...]:
-    """Return the rows of a window for each source: its share of the buffer, and under ``auto`` a typical unit.
+def _with_windows(job: DataJob, index: Index, lanes: int, buffer: _Buffer, limit_bytes: int) -> _Buffer:
+    """Return the buffer with the rows of a window for each source: its share, and under ``auto`` a typical unit.
 
     A smaller window would be decoded with its whole unit all the same, so it would save nothing and shuffle less.
     """
     weights = np.array([source.weight for source in index.sources])
-    windows = [max(1, math.ceil(buffer.rows * share / lanes)) for share in weights / weights.sum()]
-    if job.data.shuffle.buffer_size != "auto":
-        return tuple(windows)
-    fitting = limit_bytes / max(1.0, index.mean_row_bytes) / lanes
-    for number, source in enumerate(index.sources):
-        typical = int(np.median(source.unit_rows))
-        windows[number] = max(windows[number], min(typical, max(1, int(fitting * weights[number] / weights.sum()))))
-    return tuple(windows)
+    shares = (weights / weights.sum()).tolist()
+    windows, rule = [max(1, math.ceil(buffer.rows * share / lanes)) for share in shares], buffer.rule
+    if job.data.shuffle.buffer_size == "auto":
+        fitting = limit_bytes / max(1.0, index.mean_row_bytes) / lanes
+        for number, source in enumerate(index.sources):
+            typical, fits = int(np.median(source.unit_rows)), max(1, int(fitting * shares[number]))
+            if windows[number] < min(typical, fits):
+                windows[number] = min(typical, fits)
+                rule = f"a unit in each of {lanes} lanes" if typical <= fits else _ram_rule(limit_bytes)
+    return replace(buffer, window_rows=tuple(windows), rule=rule)
 
 
 def _judge(job: DataJob, index: Index, lanes: int) -> None:
