@@ -48,9 +48,7 @@ class RowRefs:
         units = zip(self.sources[heads].tolist(), self.units[heads].tolist(), strict=True)
         edges = zip(firsts.tolist(), [*firsts[1:].tolist(), len(order)], strict=True)
         return tuple(
-            (unit, order[first:last])
-            for unit, (first, last) in zip(units, edges, strict=True)
-            if unit[0] != FILLER
+            (unit, order[first:last]) for unit, (first, last) in zip(units, edges, strict=True) if unit[0] != FILLER
         )
 
     @property
