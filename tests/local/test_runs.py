@@ -105,7 +105,7 @@ def test_any_number_of_hosts_gives_the_same_global_batches_and_hash(machine: Mac
 @pytest.mark.jax
 @needs_jax
 def test_a_reader_that_fails_on_one_host_ends_all_at_the_same_step_with_its_words(machine: Machine) -> None:
-    fail = "if rank == 1 and session.step == 4: session._loader.close(); session._loader._ready.clear()"
+    fail = "if rank == 1 and session.step == 4: session._loader.close(); session._loader._next = None"
     code, out, err = machine.run(2, fail)
     ends = records(out, "end")
     assert code == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ class Pipeline(Protocol):
 
 
 class Making(Protocol):
-    """How batches of a layout are made: read ahead by one thread, made by several."""
+    """How batches of a layout are made: read ahead by one thread, tokenised by several, written by one, in order."""
 
     @property
     def counters(self) -> Counters:
@@ -49,20 +49,19 @@ class Making(Protocol):
         ...
 
     def pieces(self) -> Iterator[Any]:
-        """Yield what several threads can make batches of, in order; called in a thread of its own."""
+        """Yield what several threads can tokenise, in order; called in a thread of its own."""
         ...
 
     def make(self, piece: Any) -> Made:
-        """Return what a piece comes to, its error included; called by several threads."""
+        """Return the documents of a piece, or its batches where the pipeline makes no documents; several threads."""
         ...
 
+    def batches(self, documents: Any) -> Iterator[HostBatch]:
+        """Yield the batches that can be written now.
 
-@runtime_checkable
-class OrderedMaking(Making, Protocol):
-    """A layout whose batches depend on the pieces before them."""
-
-    def assemble(self, made: Made) -> Made:
-        """Return the batches that can be made now; called in the order of the pieces, by one thread."""
+        Called in the order of the pieces, by one thread, a few batches ahead of their use: their memory is the same
+        few arrays again and again, which stay in the CPU's cache.
+        """
         ...
 
 
@@ -104,11 +103,11 @@ class HostBatch:
 
 @dataclass(frozen=True)
 class Made:
-    """Batches of consecutive steps and the error that ended them; or documents that are still to be put into rows."""
+    """Documents that are still to be put into rows; or batches of consecutive steps and the error that ended them."""
 
+    documents: Any = None
     batches: tuple[HostBatch, ...] = ()
     error: BaseException | None = None
-    documents: Any = None
 
 
 @dataclass(frozen=True)
@@ -152,17 +151,6 @@ class Work:
             raise refusal(rows)
 
 
-def made_of(batches: Iterable[HostBatch]) -> Made:
-    """Return batches as far as they could be made, with the error that ended them: it must not lose those before it."""
-    found: list[HostBatch] = []
-    try:
-        for batch in batches:
-            found.append(batch)  # noqa: PERF402 (list() would lose them)
-    except Exception as error:
-        return Made(tuple(found), error)
-    return Made(tuple(found))
-
-
 class RowMaking:
     """Batches of a layout with one record a row: every step follows from its number.
 
@@ -197,12 +185,24 @@ class RowMaking:
         return max(1, getattr(self._work.pipeline, "records_per_call", 0) // self._plan.rows_per_host)
 
     def make(self, piece: Piece) -> Made:
-        """Return the batches of a piece; an error comes with the batches before it."""
-        return made_of(self._batches(piece))
+        """See :class:`Making`."""
+        documents = self._work.tokenising.documents(piece.gathered)
+        if documents is not None:
+            return Made((piece, documents))
+        found: list[HostBatch] = []
+        try:
+            for batch in self._batches(piece, None):
+                found.append(batch)  # noqa: PERF402 (list() would lose those before an error)
+        except Exception as error:
+            return Made(batches=tuple(found), error=error)
+        return Made(batches=tuple(found))
 
-    def _batches(self, piece: Piece) -> Iterator[HostBatch]:
+    def batches(self, documents: tuple[Piece, Any]) -> Iterator[HostBatch]:
+        """See :class:`Making`."""
+        yield from self._batches(*documents)
+
+    def _batches(self, piece: Piece, documents: Any | None) -> Iterator[HostBatch]:
         gathered, rows = piece.gathered, self._plan.rows_per_host
-        documents = self._work.tokenising.documents(gathered)
         bad = bad_rows(self._work.reader, gathered, documents)
         for number in range(len(gathered.refs.sources) // rows):
             begin, end = number * rows, (number + 1) * rows

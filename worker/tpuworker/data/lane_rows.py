@@ -183,18 +183,14 @@ def window_rows(
         return _nothing_of(waiting, ready)
     num_rows = num_steps * slots
     after = np.arange(1, num_steps + 1) * slots
-    parts = [windows.pieces.select(0, num_rows) for windows in lanes]
+    parts = []
+    for number, (edge, windows) in enumerate(zip(edges, lanes, strict=True)):
+        mine = windows.pieces.select(0, num_rows)
+        parts.append(replace(mine, rows=mine.rows + number * num_rows, documents=mine.documents + edge))
     return LaneRows(
         num_steps=num_steps,
         ready=ready,
-        pieces=Pieces(
-            rows=np.concatenate([part.rows + number * num_rows for number, part in enumerate(parts)]),
-            documents=np.concatenate([part.documents + edge for part, edge in zip(parts, edges, strict=True)]),
-            begins=np.concatenate([part.begins for part in parts]),
-            lengths=np.concatenate([part.lengths for part in parts]),
-            cut=np.concatenate([part.cut for part in parts]),
-            num_rows=num_rows * len(parts),
-        ),
+        pieces=_joined(parts, num_rows * len(parts)),
         documents=_after(0, np.stack([windows.documents[after - 1] for windows in lanes])),
         offsets=_after(waiting.offsets, np.stack([windows.offsets[after - 1] for windows in lanes])),
         needed=np.array([windows.needed[num_rows - 1] for windows in lanes]),
@@ -226,9 +222,14 @@ def _windows(lengths: Int64s, used_rows: int, capacity: int, side: Literal["righ
         offsets.append(np.where(is_used_up, 0, used))
         needed.append(np.full(len(used), first + WINDOW))
         rows, used_rows = rows + taken.num_rows, 0
-    columns = ([getattr(part, name) for part in parts] for name in ("rows", "documents", "begins", "lengths", "cut"))
-    pieces = Pieces(*map(np.concatenate, columns), num_rows=rows)
-    return _Windows(pieces, *map(np.concatenate, (documents, offsets, needed)))
+    return _Windows(_joined(parts, rows), *map(np.concatenate, (documents, offsets, needed)))
+
+
+def _joined(parts: list[Pieces], num_rows: int) -> Pieces:
+    def of(name: str) -> Int64s:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    return Pieces(of("rows"), of("documents"), of("begins"), of("lengths"), of("cut"), num_rows)
 
 
 def _nothing_of(waiting: Waiting, ready: Int64s) -> LaneRows:

@@ -10,9 +10,11 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from typing import Self
+from typing import Any, Self, TypeVar
 
-from tpuworker.data.batches import HostBatch, Made, Making, OrderedMaking, Pipeline, RowMaking, Work
+import numpy as np
+
+from tpuworker.data.batches import HostBatch, Made, Making, Pipeline, RowMaking, Work
 from tpuworker.data.counters import Counters, LoaderStats
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.index import Index
@@ -28,11 +30,18 @@ from tpuworker.errors import DataError, Fault
 from tpuworker.formats import UnitFormat
 from tpuworker.storage import Storage
 
+Item = TypeVar("Item")
+
 _DEPTH = 4
 _THREADS = 2
 #: A process has to be gone a second after its last batch.
 _EXIT_SECONDS = 0.8
 _POLL_SECONDS = 0.1
+#: Batches that are written ahead: enough for a consumer that is late now and then, few enough for the CPU's cache.
+_MOST_AHEAD = 8
+_FEWEST_AHEAD = 2
+_AHEAD_BYTES = 64 << 20
+_MOST_ARRAYS = 4
 
 
 class Loader:
@@ -47,7 +56,7 @@ class Loader:
         pipeline: Records to arrays.
         start: Where an earlier run stopped; None begins at the beginning.
         storage: How bytes are read.
-        depth: Calls of the pipeline that are made ahead; it bounds memory, never the order.
+        depth: Calls of the pipeline that are made ahead, which bounds memory; it never changes the order.
         threads: Pipeline calls at the same time; tokenizers let go of the interpreter lock.
         budget_bytes: Decoded bytes of units kept in RAM; also those of documents from a cache that is not mapped.
         accept_changed_data: Resume although files, tokenizer or layout changed.
@@ -82,12 +91,11 @@ class Loader:
             now = now.after(start.step, start.lanes)
         self.cursor: Cursor = now
         self._index = index
-        self._depth = depth
         self.counters = Counters()
         self._starved_seconds = 0.0
         self._batches = 0
         self._bad: Counter[str] = Counter()
-        self._ready: list[HostBatch] = []
+        self._next: HostBatch | None = None
         self._error: BaseException | None = None
         storage = storage or Storage()
         reader = UnitReader(index, storage, self.counters, budget_bytes=budget_bytes, formats=formats)
@@ -107,8 +115,8 @@ class Loader:
                 start=now,
             )
         )
-        threads_ahead = _Ahead(making, reader, Workers(threads, "tokenise"), depth)
-        self._made = threads_ahead.made
+        threads_ahead = _Ahead(making, reader, Workers(threads, "tokenise"), depth, _batches_ahead(self.plan))
+        self._ready = threads_ahead.ready
         self._stop = threads_ahead.stop
         # Not a method of self: the threads must not keep a loader alive that nobody holds any more.
         self._finalize = weakref.finalize(self, threads_ahead.close)
@@ -127,7 +135,7 @@ class Loader:
         batch = self.peek()
         if batch is None:
             raise StopIteration
-        self._ready.pop(0)
+        self._next = None
         self.cursor = batch.cursor
         self._batches += 1
         self._bad.update(bad.reason for bad in batch.bad)
@@ -141,32 +149,31 @@ class Loader:
         """
         started = time.perf_counter()
         try:
-            while not self._ready:
+            while self._next is None:
                 if self.cursor.step >= self.plan.num_steps:
                     return None
                 if self._error is not None:
                     raise self._error
-                self._take(self._made.get())
-            return self._ready[0]
+                self._take(self._ready.get())
+            return self._next
         finally:
             self._starved_seconds += time.perf_counter() - started
 
-    def _take(self, coming: Future[Made] | None) -> None:
-        if coming is None or self._stop.is_set():
-            self._error = DataError([Fault("loader", "it is closed", "an open one", "make a new one from its cursor")])
-            return
-        made = coming.result()
-        self._ready += made.batches
-        self._error = made.error
+    def _take(self, found: HostBatch | BaseException | None) -> None:
+        if self._stop.is_set() or found is None:
+            found = DataError([Fault("loader", "it is closed", "an open one", "make a new one from its cursor")])
+        if isinstance(found, BaseException):
+            self._error = found
+        else:
+            self._next = found
 
     @property
-    def ready_through(self) -> int:
-        """Steps that can be delivered without waiting: the number of the last one that is made, plus one."""
-        while not self._ready and self._error is None and self._made.queue and (first := self._made.queue[0]):
-            if not first.done():
-                break
-            self._take(self._made.get())
-        return self._ready[-1].step + 1 if self._ready else self.cursor.step
+    def is_ready(self) -> bool:
+        """Whether the next batch can be had without waiting."""
+        if self._next is None and self._error is None:
+            with contextlib.suppress(queue.Empty):
+                self._take(self._ready.get_nowait())
+        return self._next is not None
 
     @property
     def failure(self) -> BaseException | None:
@@ -175,10 +182,9 @@ class Loader:
 
     def stats(self) -> LoaderStats:
         """Return what every stage has done so far."""
-        done = sum(coming is not None and coming.done() for coming in list(self._made.queue))
         return LoaderStats(
             stages=self.counters.snapshot(),
-            queue_fill=min(1.0, (done + bool(self._ready)) / self._depth),
+            queue_fill=self._ready.qsize() / self._ready.maxsize,
             starved_seconds=self._starved_seconds,
             batches=self._batches,
             bad=dict(self._bad),
@@ -212,20 +218,24 @@ def _making(work: Work) -> Making:
     return PackedMaking(work)
 
 
-class _Ahead:
-    """The threads behind a loader: one reads, some tokenise, one puts in order; queues of promises are bounded."""
+def _batches_ahead(plan: DataPlan) -> int:
+    """Return how many batches are written ahead: few, so that their memory stays in the CPU's cache."""
+    most_bytes = plan.rows_per_host * plan.max_length * _MOST_ARRAYS * np.dtype(np.int32).itemsize
+    return max(_FEWEST_AHEAD, min(_MOST_AHEAD, _AHEAD_BYTES // most_bytes))
 
-    def __init__(self, making: Making, reader: UnitReader, workers: Workers, depth: int) -> None:
-        self.made: queue.Queue[Future[Made] | None] = queue.Queue(maxsize=depth)
+
+class _Ahead:
+    """The threads behind a loader: one reads, some tokenise, one writes batches; bounded queues keep the order."""
+
+    def __init__(self, making: Making, reader: UnitReader, workers: Workers, depth: int, num_ready: int) -> None:
+        self.ready: queue.Queue[HostBatch | BaseException | None] = queue.Queue(maxsize=num_ready)
         self.stop = threading.Event()
+        self._made: queue.Queue[Future[Made] | None] = queue.Queue(maxsize=depth)
         self._making, self._reader, self._workers = making, reader, workers
-        self._coming = self.made
-        self._threads = [threading.Thread(target=self._read, name="read", daemon=True)]
-        if isinstance(making, OrderedMaking):
-            # Not the consumer, which has a step to run: rows are written while it does.
-            self._coming = queue.Queue(maxsize=depth)
-            assemble = threading.Thread(target=self._assemble, args=(making,), name="assemble", daemon=True)
-            self._threads.append(assemble)
+        self._threads = [
+            threading.Thread(target=run, name=name, daemon=True)
+            for name, run in (("read", self._read), ("write", self._write))
+        ]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -237,12 +247,8 @@ class _Ahead:
         self.stop.set()
         self._workers.stop()
         self._reader.close()
-        for waited_for in {id(each): each for each in (self._coming, self.made)}.values():
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    waited_for.get_nowait()
-            with contextlib.suppress(queue.Full):
-                waited_for.put_nowait(None)
+        _end(self._made)
+        _end(self.ready)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
@@ -252,38 +258,46 @@ class _Ahead:
     def _read(self) -> None:
         try:
             for piece in self._making.pieces():
-                if self.stop.is_set() or not self._put(self._coming, self._workers.submit(self._making.make, piece)):
+                started = time.perf_counter()
+                if not self._put(self._made, self._workers.submit(self._making.make, piece)):
                     return
+                self._making.counters.add("read", stall_seconds=time.perf_counter() - started)
             ended = "the rows ended before the last step of the plan; this is a fault of the loader"
             error: BaseException = RuntimeError(ended)  # met only by a consumer that would wait for ever
         except BaseException as raised:  # whatever it is, the consumer has to meet it
             error = raised
-        self._put(self._coming, _done(Made(error=error)))
+        last: Future[Made] = Future()
+        last.set_result(Made(error=error))
+        self._put(self._made, last)
 
-    def _assemble(self, making: OrderedMaking) -> None:
-        """Put what was made in order, and stop at the first error: nothing behind it can be delivered."""
+    def _write(self) -> None:
+        """Write batches up to the first error: nothing behind it can be delivered."""
         error: BaseException | None = None
-        while error is None and (coming := self._coming.get()) is not None:
-            try:
-                made = making.assemble(coming.result())
-            except BaseException as raised:  # whatever it is, the consumer has to meet it
-                made = Made(error=raised)
-            error = made.error
-            if (made.batches or error is not None) and not self._put(self.made, _done(made)):
-                return
+        try:
+            while error is None and (coming := self._made.get()) is not None:
+                made = coming.result()
+                batches = iter(made.batches) if made.documents is None else self._making.batches(made.documents)
+                for batch in batches:
+                    if not self._put(self.ready, batch):
+                        return
+                error = made.error
+        except BaseException as raised:  # whatever it is, the consumer has to meet it
+            error = raised
+        if error is not None:
+            self._put(self.ready, error)
 
-    def _put(self, waiting: queue.Queue[Future[Made] | None], item: Future[Made]) -> bool:
-        started = time.perf_counter()
+    def _put(self, waiting: queue.Queue[Item], item: Item) -> bool:
         while not self.stop.is_set():
             with contextlib.suppress(queue.Full):
                 waiting.put(item, timeout=_POLL_SECONDS)
-                if waiting is self._coming:
-                    self._making.counters.add("read", stall_seconds=time.perf_counter() - started)
                 return True
         return False
 
 
-def _done(made: Made) -> Future[Made]:
-    future: Future[Made] = Future()
-    future.set_result(made)
-    return future
+def _end(waiting: queue.Queue[Any]) -> None:
+    """Let go of what is in a queue, and wake whoever waits for more."""
+    with contextlib.suppress(queue.Empty):
+        while True:
+            waiting.get_nowait()
+    with contextlib.suppress(queue.Full):
+        waiting.put_nowait(None)

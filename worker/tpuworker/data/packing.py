@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpuworker.data.batches import HostBatch, Made, Work, bad_rows, checked, made_of
+from tpuworker.data.batches import HostBatch, Made, Work, bad_rows, checked
 from tpuworker.data.rows import GatheredRows
 from tpuworker.data.sequence import FILLER, RowRefs, Sequence
 from tpuworker.errors import DataError, Fault
@@ -128,11 +128,14 @@ class PackedMaking:
         return RowRefs(sources, units, rows, tuple(opened))
 
     def make(self, piece: PackedPiece) -> Made:
-        """Return the batches of a piece; an error comes with the batches before it."""
-        return made_of(self._batches(piece))
+        """See :class:`~tpuworker.data.batches.Making`."""
+        return Made((piece, self._work.tokenising.documents(piece.gathered)))
 
-    def _batches(self, piece: PackedPiece) -> Iterator[HostBatch]:
-        documents = self._work.tokenising.documents(piece.gathered)
+    def batches(self, documents: tuple[PackedPiece, Any]) -> Iterator[HostBatch]:
+        """See :class:`~tpuworker.data.batches.Making`."""
+        yield from self._batches(*documents)
+
+    def _batches(self, piece: PackedPiece, documents: Any) -> Iterator[HostBatch]:
         self._refuse_change(piece, documents)
         bad = bad_rows(self._work.reader, piece.gathered, documents)
         self._work.refuse(row for _, row in bad)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tpuworker.data.batches import BadRow, HostBatch, Made, Work, bad_rows, checked, made_of
+from tpuworker.data.batches import BadRow, HostBatch, Made, Work, bad_rows, checked
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.lane_rows import WINDOW, LaneRows, Waiting, stream_rows, window_rows
 from tpuworker.data.rows import GatheredRows
@@ -46,7 +46,7 @@ class StreamPiece:
 class _Encoded:
     documents: Documents
     piece: StreamPiece
-    bad: tuple[tuple[int, BadRow], ...]
+    bad: tuple[BadRow, ...]
 
 
 class StreamMaking:
@@ -119,31 +119,22 @@ class StreamMaking:
             return counts
 
     def make(self, piece: StreamPiece) -> Made:
-        """Return the documents of a piece."""
-        try:
-            return Made(documents=self._documents(piece))
-        except Exception as error:
-            return Made(error=error)
-
-    def _documents(self, piece: StreamPiece) -> _Encoded:
+        """See :class:`~tpuworker.data.batches.Making`."""
         documents = self._work.tokenising.documents(piece.gathered)
         bad = bad_rows(self._work.reader, piece.gathered, documents)
         self._work.refuse(row for _, row in bad)
-        return _Encoded(documents, piece, tuple(bad))
+        return Made(_Encoded(documents, piece, tuple(row for _, row in bad)))
 
-    def assemble(self, made: Made) -> Made:
-        """Return the batches that can be made now; called in the order of the pieces, by one thread."""
-        if made.documents is None:
-            return made
-        held: _Encoded = made.documents
-        lanes = held.piece.lanes
+    def batches(self, documents: _Encoded) -> Iterator[HostBatch]:
+        """See :class:`~tpuworker.data.batches.Making`."""
+        lanes = documents.piece.lanes
         with self._lock:
             self._known_documents += np.bincount(lanes, minlength=len(self._lane_names))
-            tokens = np.bincount(lanes, self._useful(held.documents.lengths), minlength=len(self._lane_names))
+            tokens = np.bincount(lanes, self._useful(documents.documents.lengths), minlength=len(self._lane_names))
             self._known_tokens += tokens.astype(np.int64)
-        self._waiting = self._waiting.with_more(held.documents, lanes)
-        self._bad += [row for _, row in held.bad]
-        return made_of(self._batches())
+        self._waiting = self._waiting.with_more(documents.documents, lanes)
+        self._bad += documents.bad
+        yield from self._batches()
 
     def _useful(self, lengths: Int64s) -> Int64s:
         return lengths if self._splits else np.minimum(lengths, self._plan.max_length)

@@ -126,7 +126,7 @@ def _copy_runs(
     skipped = inside - sources
     counts = np.minimum(sources + lengths, len(values)) - inside
     # Memory views copy without the hand-over of the interpreter lock that NumPy pays for each slice.
-    taken, given = memoryview(values), memoryview(out)
+    taken, given = values.data, out.data
     spans = zip((begins + skipped).tolist(), inside.tolist(), np.maximum(counts, 0).tolist(), strict=True)
     for begin, source, count in spans:
         given[begin : begin + count] = taken[source : source + count]

@@ -66,10 +66,8 @@ def pad_rows(
 
     # A row is written in two copies, content and pads: no place is written twice, and memory views copy without the
     # hand-over of the interpreter lock that NumPy pays for each slice.
-    rows_of_ids, rows_of_labels, rows_of_attention = (
-        memoryview(array.reshape(-1)) for array in (ids, labels, attention)
-    )
-    tokens, targets = memoryview(values), memoryview(learnt.astype(np.int32, copy=False))
+    rows_of_ids, rows_of_labels, rows_of_attention = (array.reshape(-1).data for array in (ids, labels, attention))
+    tokens, targets = values.data, learnt.astype(np.int32, copy=False).data
     pads, no_labels, ones, zeros = (_run(value, max_length) for value in (pad_id, NO_LABEL, 1, 0))
     written = np.flatnonzero(whole)
     counts = np.zeros((3, num_rows), np.int64)
@@ -114,4 +112,4 @@ def pad_rows(
 @lru_cache(maxsize=16)
 def _run(value: int, length: int) -> memoryview:
     """Return one value so many times, int32 [length]; the same memory each time."""
-    return memoryview(np.full(length, value, np.int32)).toreadonly()
+    return np.full(length, value, np.int32).data.toreadonly()

@@ -157,7 +157,7 @@ class Session:
             (batch, on_devices), coming = coming, None
             ballot = None
             if batch.step + 1 < self.num_steps and not self._is_stopping:
-                if self._failure is None and self._loader.ready_through > batch.step + 1:
+                if self._failure is None and self._loader.is_ready:
                     coming = self._take()
                 ballot = self.backend.vote(_STOP if self._stop else _READY if coming else _NOT_READY)
             self._cursor = batch.cursor

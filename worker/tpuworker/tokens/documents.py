@@ -142,5 +142,5 @@ def _joined(arrays: Sequence[npt.NDArray[Any]], spans: Sequence[tuple[int, int, 
     if len({array.dtype for array in arrays}) > 1:  # a cache keeps ids narrow, and not all come from it
         return np.concatenate([arrays[0][:0], *(arrays[number][begin:end] for number, begin, end in spans)])
     # One call that copies at memory speed, where NumPy would set up a copy for each document.
-    views = [memoryview(array) for array in arrays]
+    views = [array.data for array in arrays]
     return np.frombuffer(b"".join([views[number][begin:end] for number, begin, end in spans]), arrays[0].dtype)
