@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -149,25 +148,46 @@ def test_a_closed_loader_refuses_and_an_abandoned_one_ends_its_threads(tmp_path:
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
-def test_a_process_ends_soon_after_a_partly_read_stream(tmp_path: Path, ending: str) -> None:
-    pattern = write_parquet(tmp_path / "data", [4000] * 3, row_group=500)
-    script = f"""
-        import sys, time
-        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-        from tests.data.test_loading import loader_of, data_job
-        loader = loader_of(data_job({pattern!r}, batch=64))
-        next(loader)
-        print(time.time(), flush=True)
-        {ending}
-    """
+#: Prints the time when a batch has been read, or at once; what ends the process then is the interpreter.
+_PARTLY_READ = """
+import sys, time
+from tests.data.test_loading import data_job, loader_of
+pattern, ending = sys.argv[1:]
+if pattern:
+    loader = loader_of(data_job(pattern, batch=64))
+    next(loader)
+print(time.time(), flush=True)
+exec(ending)
+"""
+
+
+def seconds_to_end(*arguments: str) -> float:
+    """Return how long a process took to end once it had read what it wanted."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", _PARTLY_READ, *arguments],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     gone = time.time()
-    assert done.returncode == (3 if ending else 0), done.stderr
+    assert done.returncode == (3 if arguments[-1] else 0), done.stderr
     assert done.stderr == ""
-    assert gone - float(done.stdout) < 2.5  # a second by promise; the rest is for a loaded test machine
+    return gone - float(done.stdout)
+
+
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
+def test_a_process_ends_within_a_second_of_a_partly_read_stream(ending: str, tmp_path: Path) -> None:
+    """A busy machine is slow to end any process: one that read nothing is the measure, and one try of five counts."""
+    pattern = write_parquet(tmp_path, [4000] * 3, row_group=500)
+    more_seconds = []
+    for _ in range(5):
+        least = seconds_to_end("", ending)
+        more_seconds.append(seconds_to_end(pattern, ending) - least)
+        if more_seconds[-1] < 1:
+            return
+    pytest.fail(f"ended {', '.join(f'{each:.2f}' for each in more_seconds)} s after one that read nothing")
 
 
 def test_each_unit_is_decoded_once_an_epoch_when_the_lanes_are_aligned_to_it(tmp_path: Path) -> None:
