@@ -54,7 +54,7 @@ lock: $(UV)
 
 .venv/.installed .venv-torch-xla/.installed .venv-bench/.installed: pyproject.toml requirements.lock | $(UV)
 	$(UV) venv -q --allow-existing -p $(PYTHON) $(@D)
-	$(UV) pip install -q -p $(@D)/bin/python -c requirements.lock -e ".[$(or $(EXTRAS$(subst -,_,$(patsubst .venv%,%,$(@D)))),$(EXTRAS_jax))]"
+	$(UV) pip install -q --compile-bytecode -p $(@D)/bin/python -c requirements.lock -e ".[$(or $(EXTRAS$(subst -,_,$(patsubst .venv%,%,$(@D)))),$(EXTRAS_jax))]"
 	touch $@
 
 .tpulaunch/tools/bin/uv:

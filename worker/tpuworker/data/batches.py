@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tpuworker import arrow
 from tpuworker.data.counters import Counters
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.index import Index
@@ -241,7 +242,7 @@ def bad_rows(reader: UnitReader, gathered: GatheredRows, documents: Any | None) 
     """
     found = {record.row: (record.reason, record.detail) for record in gathered.bad}
     if gathered.column is not None:
-        nulls = np.flatnonzero(gathered.column.is_null().to_numpy(zero_copy_only=False))
+        nulls = arrow.nulls(gathered.column)
         found = {int(place): ("null", "") for place in nulls} | found
     for record in () if documents is None else documents.bad:
         found.setdefault(record.row, (record.reason, record.detail))

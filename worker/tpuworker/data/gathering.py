@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tpuworker import arrow
+
 Int64s = npt.NDArray[np.int64]
 #: Rows of one unit: its decoded column, which rows of it, int64 [picked], and their places in the result, the same.
 Picked = tuple[Any, Int64s, Int64s]
@@ -38,14 +40,14 @@ def gather_column(picked: Sequence[Picked], num_rows: int, kind: pa.DataType) ->
     if kind.id in _OFFSETS and all(column.type.id in _OFFSETS for column, _, _ in picked):
         return _gathered_texts(picked, num_rows, kind)
     order = np.concatenate([np.zeros(0, np.int64), *(places for _, _, places in picked)])
-    parts = [column.take(pa.array(rows)).cast(kind) for column, rows, _ in picked]
+    parts = [arrow.take(column, rows).cast(kind) for column, rows, _ in picked]
     missing = np.setdiff1d(np.arange(num_rows), order)
     if len(missing):
         parts.append(pa.nulls(len(missing), kind))
         order = np.concatenate([order, missing])
     inverse = np.empty(num_rows, np.int64)
     inverse[order] = np.arange(num_rows)
-    return pa.concat_arrays(parts).take(pa.array(inverse)) if parts else pa.nulls(0, kind)
+    return arrow.take(pa.concat_arrays(parts), inverse) if parts else pa.nulls(0, kind)
 
 
 def _gathered_texts(picked: Sequence[Picked], num_rows: int, kind: pa.DataType) -> pa.Array:
@@ -58,7 +60,7 @@ def _gathered_texts(picked: Sequence[Picked], num_rows: int, kind: pa.DataType) 
         unit_of[places] = len(contents)
         begins[places] = offsets[rows]
         lengths[places] = offsets[rows + 1] - offsets[rows]
-        is_valid[places] = True if not column.null_count else column.is_valid().to_numpy(zero_copy_only=False)[rows]
+        is_valid[places] = ~np.isin(rows, arrow.nulls(column)) if column.null_count else True
         contents.append(memoryview(content if content is not None else b""))
     lengths[~is_valid] = 0
     spans = zip(unit_of.tolist(), begins.tolist(), (begins + lengths).tolist(), strict=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tpuworker import arrow
 from tpuworker.data.index import Dropped, Index, SourceIndex
 from tpuworker.data.job import DataJob
 from tpuworker.errors import DataError, Fault, FaultsError, InputError, SpecError
@@ -276,7 +277,7 @@ class _Indexer:
         decoded = reader.read(self.storage, file, *span, source.schema)
         column = decoded.table.column(0).combine_chunks()
         reasons = {bad.row: bad.reason for bad in decoded.bad}
-        reasons |= {int(row): "null" for row in np.flatnonzero(column.is_null()) if int(row) not in reasons}
+        reasons |= {int(row): "null" for row in arrow.nulls(column) if int(row) not in reasons}
         if self.judge is not None:
             reasons |= {row: reason for row, reason in self.judge(column) if row not in reasons}
         first = source.first_row_in_file(unit)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tpuworker import arrow
 from tpuworker.data.counters import Counters
 from tpuworker.data.gathering import Picked, gather_column
 from tpuworker.data.index import Index, SourceIndex
@@ -230,7 +231,7 @@ class UnitReader:
                 )
             bad, kept = decoded.bad, source.kept_rows(unit)
             if kept is not None:
-                array = array.take(pa.array(kept))
+                array = arrow.take(array, kept)
                 bad = tuple(_bad_places(bad, kept, np.arange(len(kept))))
         self._counters.add("decode", rows=len(array), num_bytes=array.nbytes)
         return array, tuple(bad)

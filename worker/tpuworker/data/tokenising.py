@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tpuworker import arrow
 from tpuworker.data.counters import Counters
 from tpuworker.data.index import Index, SourceIndex
 from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, GatheredRows, UnitKey, UnitReader
@@ -284,7 +285,7 @@ def _encoded(pipeline: Any, column: Any, counters: Counters) -> Documents:
 
 def _with_reasons(documents: Documents, gathered: GatheredRows) -> Documents:
     """Return documents whose bad records have the reason of the decoder, where it was the first to find them bad."""
-    nulls = np.flatnonzero(gathered.column.is_null().to_numpy(zero_copy_only=False))
+    nulls = arrow.nulls(gathered.column)
     found = {record.row: record for record in documents.bad}
     found |= {int(row): BadRecord(int(row), "null") for row in nulls}
     found |= {record.row: BadRecord(record.row, record.reason, record.detail) for record in gathered.bad}

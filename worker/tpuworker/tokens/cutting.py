@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpuworker import arrow
 from tpuworker.tokens.engine import Encoded, Engine, Int64s, replaced
 from tpuworker.tokens.shapes import ANYTHING, Many, matches
 
@@ -123,7 +124,7 @@ class CuttingEncoder:
         too_short = cut[encoded.lengths[cut] < self._tokens_wanted]
         if not len(too_short):
             return encoded
-        return replaced(encoded, too_short, self._engine.encode(texts.take(too_short)))
+        return replaced(encoded, too_short, self._engine.encode(arrow.take(texts, too_short)))
 
 
 def _shortened(texts: pa.Array, budget_bytes: int) -> tuple[pa.Array, Int64s]:

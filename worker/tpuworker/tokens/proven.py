@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tpuworker import arrow
 from tpuworker.errors import Fault
 from tpuworker.tokens.engine import Encoded, Engine, Int64s, Texts, replaced
 from tpuworker.tokens.routing import CharacterFinder
@@ -119,19 +120,19 @@ class ProvenEngine:
         assert isinstance(texts, pa.Array)
         routed = self._finder.texts_with(texts) if self._finder else _NONE
         checked = np.setdiff1d(_chosen(texts), routed)
-        wanted = self._checker.submit(self._reference.encode, texts.take(checked)) if len(checked) else None
+        wanted = self._checker.submit(self._reference.encode, arrow.take(texts, checked)) if len(checked) else None
         encoded = engine.encode(texts)
         if wanted is not None:
-            places = differing(_pick(encoded, checked), wanted.result())
+            differences = differing(_pick(encoded, checked), wanted.result())
             with self._lock:
                 self._counters = replace(self._counters, checked=self._counters.checked + len(checked))
-            if len(places):
-                self._fall_back(engine, texts[int(checked[places[0]])].as_py(), len(places))
+            if len(differences):
+                self._fall_back(engine, texts[int(checked[differences[0]])].as_py(), len(differences))
                 return self._reference.encode(texts)
         if len(routed):
             with self._lock:
                 self._counters = replace(self._counters, routed=self._counters.routed + len(routed))
-            encoded = replaced(encoded, routed, self._reference.encode(texts.take(routed)))
+            encoded = replaced(encoded, routed, self._reference.encode(arrow.take(texts, routed)))
         return encoded
 
     def _fall_back(self, engine: Engine, text: str, num_mismatched: int) -> None:
