@@ -22,7 +22,7 @@ from tpuworker.tokens.verdict import Mismatch, Verdict, VerdictFile, reference_v
 SAMPLE_TEXTS = 2000
 SAMPLE_BYTES = 5_000_000
 #: The same when the engine has passed all other trials on this kind of processor before: a start should be quick.
-SAMPLE_BYTES_AGAIN = 2_000_000
+SAMPLE_BYTES_AGAIN = 1_000_000
 
 _log = logging.getLogger(__name__)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from importlib import import_module
 from typing import Literal
 
@@ -18,8 +20,10 @@ _CLASSES: dict[EngineName, str] = {
 FAST: tuple[EngineName, ...] = ("fastokens", "gigatoken")
 
 
+# One is tried and then does the work; making it anew would read the vocabulary again, a quarter of a second of a start.
+@lru_cache(maxsize=3)
 def load_engine(name: EngineName, tokenizer_json: str, num_threads: int) -> Engine:
-    """Return an engine; only its own library is imported.
+    """Return an engine, the same one for the same arguments; only its own library is imported.
 
     Args:
         name: One of the above.
@@ -32,3 +36,7 @@ def load_engine(name: EngineName, tokenizer_json: str, num_threads: int) -> Engi
     module = import_module(f"tpuworker.tokens.engines.{name}")
     engine: Engine = getattr(module, _CLASSES[name])(tokenizer_json, num_threads)
     return engine
+
+
+# Threads of a pool do not live on in a forked process.
+os.register_at_fork(after_in_child=load_engine.cache_clear)
