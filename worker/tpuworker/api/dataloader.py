@@ -37,6 +37,20 @@ class BatchLoader(Batches, DataLoader[Tensors]):  # type: ignore[misc]
         dataset: The dataset as the caller has it, for ``loader.dataset``.
         feed: What makes the batches.
         num_workers: Threads that were asked for.
+
+    Raises:
+        DataError: While iterating: a bad record under ``fail``, with file and row; a row of another length.
+
+    Examples:
+        >>> stream = create_streaming_dataset("corpus/*.parquet", "train", "tokenizer", max_length=8)
+        >>> loader = create_dataloader(stream, batch_size=16)
+        >>> len(loader), loader.drop_last, loader.epoch
+        (6, True, 0)
+        >>> batches = iter(loader)
+        >>> used, following = next(batches), next(batches)
+        >>> loader.load_state_dict(loader.state_dict(num_batches=1))
+        >>> next(iter(loader))["input_ids"].equal(following["input_ids"])
+        True
     """
 
     def __init__(self, dataset: Any, feed: Feed, num_workers: int) -> None:
@@ -86,6 +100,15 @@ def create_dataloader(
         SpecError: An argument as above, with the reason.
         InputError: Fewer rows than one global batch; no ``input_ids``.
         IdentityError: It cannot be said which rank this is.
+        DataError: Ranks that can talk have other data, or another order.
+
+    Examples:
+        >>> from datasets import Dataset
+        >>> rows = Dataset.from_dict({"input_ids": [[1, 2, 3]] * 10})
+        >>> for batch in create_dataloader(rows, batch_size=4):
+        ...     print({name: tuple(tensor.shape) for name, tensor in batch.items()})
+        {'input_ids': (4, 3), 'attention_mask': (4, 3)}
+        {'input_ids': (4, 3), 'attention_mask': (4, 3)}
     """
     _judge_loading(num_workers, drop_last=drop_last, pin_memory=pin_memory)
     recipe = _recipe_of(dataset)
@@ -150,6 +173,16 @@ def create_deterministic_dataloader(  # noqa: PLR0917 (the signature is what pro
         SpecError: An argument that does not fit, with the reason; no usable length.
         InputError: No such data or column, or fewer rows than one global batch.
         IdentityError: It cannot be said which rank this is.
+        DataError: Ranks that can talk have other data, or another order.
+
+    Examples:
+        >>> def first(epoch):
+        ...     loader = create_deterministic_dataloader(
+        ...         "corpus/*.parquet", "train", 4, "tokenizer", seed=1, epoch=epoch, max_length=8
+        ...     )
+        ...     return next(iter(loader))["input_ids"].tolist()
+        >>> first(epoch=2) == first(epoch=2) != first(epoch=3)
+        True
     """
     _judge_loading(num_workers)
     world = find_world(world_size, rank)

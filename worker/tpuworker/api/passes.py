@@ -30,6 +30,12 @@ class Passes:
 
         Raises:
             SpecError: A loader that was made for one epoch, or a state of another epoch that waits to be gone on with.
+
+        Examples:
+            >>> stream = create_streaming_dataset("corpus/*.parquet", "train", "tokenizer", max_length=8)
+            >>> stream.set_epoch(3)
+            >>> stream.epoch
+            3
         """
         self._feed.set_epoch(epoch)
 
@@ -42,6 +48,12 @@ class Passes:
 
         Raises:
             SpecError: ``num_batches`` of a stream, or more than an epoch has.
+
+        Examples:
+            >>> stream = create_streaming_dataset("corpus/*.parquet", "train", "tokenizer", max_length=8)
+            >>> row = next(iter(stream))
+            >>> json.loads(stream.state_dict()["data"])["step"]
+            1
         """
         return self._feed.state_dict(num_batches)
 
@@ -54,6 +66,16 @@ class Passes:
 
         Raises:
             DataError: No such state, or one of other data, with every difference.
+
+        Examples:
+            >>> first, second = (
+            ...     create_streaming_dataset("corpus/*.parquet", "train", "tokenizer", max_length=8) for _ in range(2)
+            ... )
+            >>> rows = iter(first)
+            >>> _ = next(rows)
+            >>> second.load_state_dict(first.state_dict())
+            >>> next(rows)["input_ids"].tolist() == next(iter(second))["input_ids"].tolist()
+            True
         """
         self._feed.load_state_dict(state, accept_changed_data=accept_changed_data)
 

@@ -48,6 +48,12 @@ class StreamingDataset(TensorRows):
         SpecError: An object that holds no rows of one split.
         IdentityError: It cannot be said which reader this is.
         DataError: While iterating: a row of another length than the first, which would be compiled anew.
+
+    Examples:
+        >>> stream = create_streaming_dataset("corpus/*.parquet", "train", "tokenizer", max_length=8)
+        >>> row = next(iter(StreamingDataset(stream, world_size=4, rank=1)))
+        >>> row["input_ids"].dtype, tuple(row["input_ids"].shape)
+        (torch.int64, (8,))
     """
 
     def __init__(self, dataset: Any, world_size: int | None = None, rank: int | None = None) -> None:

@@ -32,6 +32,16 @@ class TokenStream(Rows):
     Args:
         recipe: What is read and how.
         world: Which reader this is.
+
+    Raises:
+        InputError: When rows are first asked for: fewer of them than readers.
+        DataError: While iterating: a bad record under ``fail``, with file and row; files that changed.
+
+    Examples:
+        >>> world = {"world_size": 3, "rank": 0}
+        >>> stream = create_streaming_dataset("corpus/*.parquet", "train", "tokenizer", max_length=8, **world)
+        >>> stream.num_rows, stream.column_names
+        (33, ['input_ids', 'attention_mask'])
     """
 
     def __init__(self, recipe: Recipe, world: World) -> None:
@@ -94,6 +104,11 @@ def create_streaming_dataset(  # noqa: PLR0917 (the signature is what programs h
         InputError: No such data, or no such column; with what there is.
         SpecError: Arguments or a tokenizer that do not fit together.
         IdentityError: It cannot be said which reader this is.
+
+    Examples:
+        >>> rows = iter(create_streaming_dataset("corpus/*.parquet", "train", "tokenizer", max_length=8))
+        >>> {name: (array.dtype.name, array.shape) for name, array in next(rows).items()}
+        {'input_ids': ('int32', (8,)), 'attention_mask': ('int32', (8,))}
     """
     world = find_world(world_size, rank)
     with in_arguments():

@@ -48,7 +48,13 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
     Raises:
         InputError: No such column, or no rows.
         SpecError: Arguments or a tokenizer that do not fit together.
-        DataError: At a row: null, or no UTF-8.
+        DataError: A column of another type. At a row: null, or no UTF-8.
+
+    Examples:
+        >>> from datasets import Dataset
+        >>> texts = PretrainDataset("tokenizer", Dataset.from_dict({"text": ["row", "row number 1"]}), max_length=6)
+        >>> [(row["attention_mask"].tolist(), (row["labels"] == -100).tolist().count(True)) for row in texts]
+        [([1, 0, 0, 0, 0, 0], 5), ([1, 1, 1, 0, 0, 0], 3)]
     """
 
     recipe: Recipe
@@ -155,6 +161,13 @@ class ConversationDataset(PretrainDataset):
         SpecError: Arguments or a tokenizer that do not fit together.
         DataError: A column of another type, or too many rows with nothing to learn. At a row: turns that are none, or
             that the template refuses.
+
+    Examples:
+        >>> from datasets import Dataset
+        >>> talk = [{"role": "user", "content": "row?"}, {"role": "assistant", "content": "a story"}]
+        >>> chats = ConversationDataset(tokenizer, Dataset.from_dict({"messages": [talk]}), 24, loss_on="assistant")
+        >>> tokenizer.decode(chats[0]["labels"][chats[0]["labels"] != -100])
+        'a story<|end|>'
     """
 
     def __init__(

@@ -24,6 +24,10 @@ class World:
     Attributes:
         world_size: Readers.
         rank: Which of them this is, 0 to world_size-1.
+
+    Examples:
+        >>> World(world_size=4, rank=1)
+        World(world_size=4, rank=1)
     """
 
     world_size: int
@@ -59,6 +63,10 @@ def find_world(
     Raises:
         IdentityError: Only one of the two was said, the rank is out of range, or the witnesses disagree: a process that
             takes itself for "0 of 1" among others would read everything, as would each of them.
+
+    Examples:
+        >>> find_world(environment={"RANK": "2", "WORLD_SIZE": "4"}, library="jax")
+        World(world_size=4, rank=2)
     """
     if world_size is not None or rank is not None:
         return _said(world_size, rank)
