@@ -111,6 +111,25 @@ print("SEEN " + json.dumps({{
     "taken": taken, "rest": [b["input_ids"][:, 0].tolist() for b in resumed], "compiled": compiled,
 }}), flush=True)
 """
+#: The device loader ends as if the epoch were over where its source fails; the loop over the source itself raises.
+_FAILING = """
+import json
+from datasets import Dataset
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+from tpuworker.api import create_dataloader
+from tpuworker.errors import DataError
+rows = Dataset.from_dict({"input_ids": [[n] * (3 if n == 22 else 4) for n in range(40)]})
+loader = create_dataloader(rows, 2)
+before = loader.failure
+taken = sum(1 for _ in pl.MpDeviceLoader(loader, torch_xla.device()))
+kept = loader.failure
+try:
+    raised = sum(1 for _ in loader)
+except DataError as error:
+    raised = str(error)
+print("SEEN " + json.dumps({"before": before, "taken": taken, "kept": str(kept), "raised": raised}), flush=True)
+"""
 
 
 def run_processes(program: str, world_size: int, **variables: str) -> list[dict[str, Any]]:
@@ -222,3 +241,13 @@ def test_behind_a_device_loader_that_reads_ahead_the_state_of_a_used_batch_resum
     assert len(seen["taken"]) == ROWS // BATCH
     assert seen["rest"] == seen["taken"][2:]
     assert len(set(seen["compiled"])) == 1
+
+
+@pytest.mark.torch_xla
+def test_an_error_that_a_device_loader_keeps_to_itself_is_the_loaders_failure() -> None:
+    pytest.importorskip("torch_xla")
+    (seen,) = run_processes(_FAILING, 1)
+    assert seen["before"] is None
+    assert seen["taken"] < 20
+    assert "a row of 3 tokens; wanted 4" in seen["kept"]
+    assert seen["raised"] == seen["kept"]
