@@ -57,6 +57,18 @@ def test_chats_of_which_most_have_nothing_to_learn_are_refused_before_a_step(ben
         bench.open(data=data)
 
 
+def test_rows_are_judged_all_over_a_source_not_only_where_it_begins(bench: Bench, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = chats(tmp_path, [])
+    (tmp_path / "sorted").mkdir()
+    for number, records in enumerate([LATE_ANSWERS[8:] * 10] * 3 + [LATE_ANSWERS[:8]]):
+        pq.write_table(pa.table({"messages": records}), tmp_path / f"sorted/{number}.parquet")
+    with pytest.raises(DataError, match="8 of 68 probed rows"):
+        bench.open(data=data | {"sources": [{"files": f"{tmp_path}/sorted/*.parquet"}]})
+
+
 def test_where_the_spec_allows_them_they_keep_their_places_without_loss(bench: Bench, tmp_path: Path) -> None:
     data = chats(tmp_path, LATE_ANSWERS)
     rows = rows_of(bench.open(data=data | {"conversation": {"most_unlearnable_fraction": 0.8}}))

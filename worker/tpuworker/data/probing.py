@@ -17,6 +17,8 @@ from tpuworker.tasks.conversation import check_learnable
 #: Conversations of a source that are judged, and the units they are taken from: sorted data differs from end to end.
 _JUDGED_ROWS = 1000
 _JUDGED_UNITS = 4
+#: Bytes that may be decoded for it: units are decoded whole, and a shard of a hub dataset can be one.
+_JUDGED_BYTES = 256 << 20
 
 
 def some_records(index: Index, source_number: int, most: int, num_units: int = 1) -> Any:
@@ -67,5 +69,6 @@ def judge_learnable(data: DataSpec, index: Index, pipeline: Any) -> None:
     if data.task != "conversation" or data.conversation.loss_on == "all":
         return
     for source in index.sources:
-        column = some_records(index, source.number, _JUDGED_ROWS, _JUDGED_UNITS)
+        fitting = int(_JUDGED_BYTES / max(1.0, float(source.unit_bytes.mean())))
+        column = some_records(index, source.number, _JUDGED_ROWS, min(_JUDGED_UNITS, max(1, fitting)))
         check_learnable(pipeline.encode(column), data.conversation, source.name)
