@@ -196,6 +196,13 @@ spec:
     ]
 
 
+def test_a_job_without_a_length_is_refused_whatever_limit_its_tokenizer_has() -> None:
+    document = job_document()
+    del document["spec"]["data"]["max_length"]
+    (fault,) = faults_in(json.dumps(document))
+    assert (fault.path, fault.found) == ("spec.data.max_length", "nothing")
+
+
 def test_a_fault_reads_as_one_line_with_file_line_found_wanted_and_hint() -> None:
     with pytest.raises(SpecError) as caught:
         load_job("apiVersion: tpulaunch.dev/v1alpha1\nkind: Job\nspec: {}\n", "job.yaml")
