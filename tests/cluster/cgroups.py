@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -30,9 +30,32 @@ def find(cluster: str) -> list[Path]:
 def remove(cluster: str) -> None:
     """Removes the groups of a cluster that has no process any more."""
     for top in find(cluster):
-        for path, _, _ in os.walk(top, topdown=False):
-            with contextlib.suppress(FileNotFoundError):
-                Path(path).rmdir()
+        _remove(top)
+
+
+def containers_of(node: Path) -> set[str]:
+    """The containers and sandboxes that the containerd of a node's directory knows."""
+    return {path.name for path in (node / "containerd/io.containerd.grpc.v1.cri").glob("*/*")}
+
+
+def find_containers(identities: Iterable[str]) -> list[Path]:
+    """The groups of these containers. A kubelet without QoS groups has them beside the cluster's, not below."""
+    return [path for tree in _trees() for name in identities if (path := tree / "k8s.io" / name).is_dir()]
+
+
+def remove_containers(identities: Iterable[str]) -> None:
+    """Removes the groups of containers whose node was killed, which a machine's end would do.
+
+    A kubelet that finds groups of its containers without a process asks for each again and again before it registers.
+    """
+    for top in find_containers(identities):
+        _remove(top)
+
+
+def _remove(top: Path) -> None:
+    for path, _, _ in os.walk(top, topdown=False):
+        with contextlib.suppress(FileNotFoundError):
+            Path(path).rmdir()
 
 
 def _trees() -> Iterator[Path]:

@@ -37,6 +37,9 @@ class Pipeline:
         task: Records to documents.
         engine: Name and version of the engine, as agreed at start.
         buffers: Memory of the batches, int32 [rows, max_length] each.
+        records_per_call: Records of one call of ``encode``.
+        calls_at_once: Calls at the same time: one of a fast engine, which has threads of its own; two of the reference,
+            which hands out ids as lists: one thread makes them while the other works.
     """
 
     data: DataSpec
@@ -45,6 +48,7 @@ class Pipeline:
     engine: str
     buffers: RowBuffers
     records_per_call: int = 1024
+    calls_at_once: int = 1
 
     @property
     def fingerprint(self) -> dict[str, str]:
@@ -167,5 +171,6 @@ def make_pipeline(data: DataSpec, tokenizer: Tokenizer, engine: Engine, num_rows
         tokenizer=tokenizer,
         task=task_for(data, tokenizer, engine),
         engine=f"{engine.name} {engine.version}",
+        calls_at_once=2 if engine.name == "reference" else 1,
         buffers=RowBuffers(pack.ARRAYS if data.layout == "pack" else pad.ARRAYS, num_rows, data.max_length),
     )

@@ -19,7 +19,6 @@ from tpuworker.errors import DataError, Fault, FaultsError
 from tpuworker.tokens.engine import Int32s
 
 Arrays = dict[str, Int32s]
-DEFAULT_THREADS = 2
 
 
 class Place(Protocol):
@@ -50,7 +49,7 @@ class Feed:
         recipe: What is read and how.
         world: Which reader this is.
         batch_size: Rows of this reader's batch; a global batch is ``world.world_size`` times as many.
-        threads: Calls of the tokenizer at the same time; they never change the order.
+        threads: Calls of the tokenizer at the same time, which never change the order; 0: as many as it likes.
         epoch: Keeps every pass in this epoch; None moves on.
 
     Raises:
@@ -66,11 +65,11 @@ class Feed:
         if epoch is not None and epoch < 0:
             refuse("epoch", str(epoch), "a number from 0 up")
         self.recipe, self.world, self.batch_size = recipe, world, rows
-        self._threads = threads or DEFAULT_THREADS
+        self._threads = threads or None
         self._fixed_epoch = epoch
         self._epoch = epoch or 0
         self._pipeline = recipe.prepare(rows)
-        self._reader = StreamReader(recipe, world, rows, self._pipeline, self._threads)
+        self._reader = StreamReader(recipe, world, rows, self._pipeline)
         self._steps_per_epoch: int | None = None
         if isinstance(recipe.origin, Indexed):
             with in_arguments():

@@ -108,20 +108,19 @@ class StreamBatch:
 class StreamReader:
     """Opens passes over the stream of a recipe.
 
+    A stream has one order, so one thread reads it and calls the tokenizer, which has threads of its own.
+
     Attributes:
         recipe: What is read and how.
         world: Which reader this is.
         batch_size: Rows of this reader's batch.
         pipeline: Records to arrays.
-        threads: Not used for reading: a stream has one order, so one thread reads it and calls the tokenizer, which has
-            threads of its own.
     """
 
     recipe: Recipe
     world: World
     batch_size: int
     pipeline: RowPipeline
-    threads: int
 
     @property
     def global_batch_size(self) -> int:

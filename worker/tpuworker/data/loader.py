@@ -57,7 +57,7 @@ class Loader:
         start: Where an earlier run stopped; None begins at the beginning.
         storage: How bytes are read.
         depth: Calls of the pipeline that are made ahead, which bounds memory; it never changes the order.
-        threads: Pipeline calls at the same time; tokenizers let go of the interpreter lock.
+        threads: Calls of the pipeline at the same time; None: as many as the pipeline likes.
         budget_bytes: Decoded bytes of units kept in RAM; also those of documents from a cache that is not mapped.
         accept_changed_data: Resume although files, tokenizer or layout changed.
         formats: Further formats by name, for an index over rows that a program holds itself.
@@ -77,7 +77,7 @@ class Loader:
         *,
         storage: Storage | None = None,
         depth: int = _DEPTH,
-        threads: int = _THREADS,
+        threads: int | None = None,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         accept_changed_data: bool = False,
         formats: Mapping[str, UnitFormat] | None = None,
@@ -115,7 +115,8 @@ class Loader:
                 start=now,
             )
         )
-        threads_ahead = _Ahead(making, reader, Workers(threads, "tokenise"), depth, _batches_ahead(self.plan))
+        workers = Workers(threads or int(getattr(pipeline, "calls_at_once", _THREADS)), "tokenise")
+        threads_ahead = _Ahead(making, reader, workers, depth, _batches_ahead(self.plan))
         self._ready = threads_ahead.ready
         self._stop = threads_ahead.stop
         # Not a method of self: the threads must not keep a loader alive that nobody holds any more.

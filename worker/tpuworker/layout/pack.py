@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tpuworker.layout.pieces import Pieces
-from tpuworker.layout.rows import NO_LABEL, Rows, TokenAccount
+from tpuworker.layout.rows import NO_LABEL, Rows, TokenAccount, places
 from tpuworker.tokens.documents import Documents
 from tpuworker.tokens.engine import Int32s, Int64s
 
@@ -51,28 +51,26 @@ def pack_rows(
         raise ValueError(f"{pieces.num_rows} rows of pieces for {num_rows} rows")
     lengths = pieces.lengths
 
-    # A row is a run for each piece and, if it is not full, one of pads: [runs] cover all places without a gap.
     filled = np.bincount(pieces.rows, weights=lengths, minlength=num_rows).astype(np.int64)
-    order = np.argsort(np.concatenate([pieces.rows, np.arange(num_rows)]), kind="stable")
-    run_lengths = np.concatenate([lengths, max_length - filled])[order]
-    run_begins = np.cumsum(run_lengths) - run_lengths
-    is_piece = (order < len(lengths)).astype(np.int32)
-    run_segments = is_piece * (np.cumsum(is_piece) - _before_row(pieces, num_rows)[order])
-    begins = run_begins[is_piece == 1]
-
-    segments.reshape(-1)[:] = np.repeat(run_segments.astype(np.int32), run_lengths)
-    np.subtract(
-        _places(num_rows * max_length), np.repeat(run_begins.astype(np.int32), run_lengths), out=positions.reshape(-1)
+    row_begins = np.arange(num_rows) * max_length
+    begins = np.cumsum(lengths) - lengths + (row_begins - (np.cumsum(filled) - filled))[pieces.rows]
+    numbers = np.arange(1, len(lengths) + 1) - np.searchsorted(pieces.rows, np.arange(num_rows))[pieces.rows]
+    # Pads are one run at the end of each row that is not full.
+    gaps = np.flatnonzero(filled < max_length)
+    runs = _Runs(
+        np.concatenate([begins, (row_begins + filled)[gaps]]),
+        np.concatenate([lengths, max_length - filled[gaps]]),
+        np.concatenate([numbers, np.zeros_like(gaps)]),
     )
-    # Pads are few: writing them by place touches less memory than passing over whole arrays with a mask.
-    pads = np.flatnonzero(segments.reshape(-1) == 0)
-    positions.reshape(-1)[pads] = 0
+    _mark(runs, segments.reshape(-1), positions.reshape(-1))
 
     sources = documents.offsets[pieces.documents] + pieces.begins - len(documents.prefix)
     values = documents.ids.astype(np.int32, copy=False)  # a cache keeps them narrow
     _copy_runs(values, sources, lengths, begins, ids.reshape(-1))
     _write_template(ids.reshape(-1), documents, pieces, begins, truncation_side)
-    ids.reshape(-1)[pads] = pad_id
+    tails = list(zip(gaps.tolist(), filled[gaps].tolist(), strict=True))
+    for row, used in tails:
+        ids[row, used:] = pad_id
 
     labels[...] = ids
     labels.reshape(-1)[begins] = NO_LABEL
@@ -80,12 +78,14 @@ def pack_rows(
         trainable = np.zeros((num_rows, max_length), np.bool_)
         _copy_runs(documents.trainable, sources, lengths, begins, trainable.reshape(-1))
         np.copyto(labels, NO_LABEL, where=~trainable)
-    labels.reshape(-1)[pads] = NO_LABEL
     num_trainable = int(filled.sum()) - len(lengths)
+    for row, used in tails:
+        labels[row, used:] = NO_LABEL
     if documents.trainable is not None:
         num_trainable = int(np.count_nonzero(labels != NO_LABEL))
     if pad_labels == "keep":
-        labels.reshape(-1)[pads[filled[pads // max_length] > 0]] = pad_id
+        for row, used in tails:
+            labels[row, used:] = pad_id if used else NO_LABEL
 
     cut = int(pieces.cut.sum())
     return Rows(
@@ -100,18 +100,23 @@ def pack_rows(
     )
 
 
-@lru_cache(maxsize=2)
-def _places(count: int) -> Int32s:
-    """int32 [count]: 0, 1, 2, ...; the same memory each time."""
-    places = np.arange(count, dtype=np.int32)
-    places.flags.writeable = False
-    return places
+@dataclass(frozen=True)
+class _Runs:
+    """Runs of places that cover all rows, int64 [runs] each: where they begin, their length, their segment."""
+
+    begins: Int64s
+    lengths: Int64s
+    segments: Int64s
 
 
-def _before_row(pieces: Pieces, num_rows: int) -> Int64s:
-    """int64 [pieces + rows]: how many pieces stand in rows before that of each piece, and before each row."""
-    before = np.searchsorted(pieces.rows, np.arange(num_rows))
-    return np.concatenate([before[pieces.rows], before])
+def _mark(runs: _Runs, segments: Int32s, positions: Int32s) -> None:
+    """Write segment_ids and position_ids, all places at once: twice as fast as a copy for each run, however long."""
+    order = np.argsort(runs.begins)
+    lengths, marks = runs.lengths[order], runs.segments[order].astype(np.int32)
+    segments[:] = np.repeat(marks, lengths)
+    np.subtract(places(len(segments)), np.repeat(runs.begins[order].astype(np.int32), lengths), out=positions)
+    if not marks.all():
+        positions[segments == 0] = 0
 
 
 def _copy_runs(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from tpuworker.layout.rows import NO_LABEL, Rows, TokenAccount
+from tpuworker.layout.rows import NO_LABEL, Rows, TokenAccount, constant
 from tpuworker.tokens.documents import Documents
 from tpuworker.tokens.engine import Int32s
 
@@ -68,7 +67,7 @@ def pad_rows(
     # hand-over of the interpreter lock that NumPy pays for each slice.
     rows_of_ids, rows_of_labels, rows_of_attention = (array.reshape(-1).data for array in (ids, labels, attention))
     tokens, targets = values.data, learnt.astype(np.int32, copy=False).data
-    pads, no_labels, ones, zeros = (_run(value, max_length) for value in (pad_id, NO_LABEL, 1, 0))
+    pads, no_labels, ones, zeros = (constant(value, max_length) for value in (pad_id, NO_LABEL, 1, 0))
     written = np.flatnonzero(whole)
     counts = np.zeros((3, num_rows), np.int64)
     counts[:, written] = begins[written], kept[written], filled[written]
@@ -107,9 +106,3 @@ def pad_rows(
         is_pad = np.arange(max_length) >= filled[:, None]
         np.copyto(labels[:num_documents], pad_id, where=is_pad & (whole > 0)[:, None])
     return Rows(arrays, account)
-
-
-@lru_cache(maxsize=16)
-def _run(value: int, length: int) -> memoryview:
-    """Return one value so many times, int32 [length]; the same memory each time."""
-    return np.full(length, value, np.int32).data.toreadonly()

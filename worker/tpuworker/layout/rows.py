@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -104,6 +105,18 @@ class RowBuffers:
             if len(self._kept) < self._most_kept:
                 self._kept.append(fresh)
             return dict(zip(self.names, fresh, strict=True))
+
+
+@lru_cache(maxsize=1024)
+def constant(value: int, count: int) -> memoryview:
+    """Return one value so many times, int32 [count]; the same memory each time."""
+    return np.full(count, value, np.int32).data.toreadonly()
+
+
+@lru_cache(maxsize=4)
+def places(count: int) -> memoryview:
+    """Return 0, 1, 2, ..., int32 [count]; the same memory each time."""
+    return np.arange(count, dtype=np.int32).data.toreadonly()
 
 
 def _count_of_unshared() -> int:

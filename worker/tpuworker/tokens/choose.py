@@ -116,8 +116,16 @@ def make_engine(
     reference = load_engine("reference", tokenizer.json_text, threads)
     if verdict.engine == "reference":
         return reference
-    engine = load_engine(verdict.engine, tokenizer.json_text, threads)
+    engine = load_engine(verdict.engine, tokenizer.json_text, _threads_of_fast(threads))
     return ProvenEngine(engine, reference, verdict, strict=spec.engine != "auto", on_mismatch=on_mismatch)
+
+
+def _threads_of_fast(processors: int) -> int:
+    """Return the threads of a fast engine: one processor is left to reading and writing, which need about as much.
+
+    On two processors an engine with two threads is a third slower than one that has them to itself half the time.
+    """
+    return max(1, processors - 1)
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,7 @@ def _judge(
     if (reason := refusal_of(name, tokenizer.json_text)) is not None:
         return reason
     try:
-        engine = load_engine(name, tokenizer.json_text, trials.threads)
+        engine = load_engine(name, tokenizer.json_text, _threads_of_fast(trials.threads))
     except EngineRefusal as error:
         return str(error)
     reference = load_engine("reference", tokenizer.json_text, trials.threads)
