@@ -29,7 +29,8 @@ _SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "requirements.lock"
 _TREES = ("launcher", "worker", "manifests")
 _CERTIFICATES = Path("/etc/ssl/certs")
 _STORAGE_LIMIT_BYTES = 12 * 10**9
-# Three copies of the unpacked libraries at the worst moment: the stage, its layer, the archive.
+# Copies of the unpacked libraries at the worst moment: the installer's cache, the stage, its layer, the archive. For
+# PyTorch, with CUDA until it is thrown out, 38 GB were seen at once.
 _FREE_BYTES = {"jax": 10 * 10**9, "torch-xla": 45 * 10**9}
 # A build that is interrupted leaves no process and no mount.
 _IN_A_MACHINE = (

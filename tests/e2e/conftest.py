@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +33,6 @@ TWO_HOSTS = {"generation": "v6e", "topology": "2x4", "machine": "ct6e-standard-4
 MORE_THAN_TWO_GIB = "dd if=/dev/zero of=/dev/shm/x bs=1M count=500; exec dd if=/dev/zero of=/dev/null bs=2000M count=1"
 #: Both hosts of a slice run on one node: an image of more than a gigabyte is then unpacked twice and not four times.
 NODES = ("v6e-a-0", "v6e-b-0")
-IDLE_NODES = ("v6e-a-1", "v6e-b-1")
 CHIPS_OF_A_SLICE = 8
 
 
@@ -52,10 +52,11 @@ class Printed:
 class User:
     """Types commands against one namespace of the cluster."""
 
-    def __init__(self, cluster: Cluster, namespace: str, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, folder: Path, image: str = IMAGE) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.folder = folder
+        self.image = image
         self._api: Api | None = None
 
     @property
@@ -69,7 +70,7 @@ class User:
 
     def write(self, script: str = "true", name: str = "tiny", **sections: Any) -> str:
         """Write a spec whose worker runs a shell script, and return its path."""
-        worker = {"image": IMAGE, **sections.pop("worker", {})}
+        worker = {"image": self.image, **sections.pop("worker", {})}
         train = sections.pop("train", {})
         env = {"SCRIPT": script, **train.pop("env", {})}
         document = job_document(
@@ -121,39 +122,54 @@ def eventually(look: Callable[[], T], is_right: Callable[[T], bool], stalled_sec
 @pytest.fixture(scope="session")
 def script_worker(cluster: Cluster) -> str:
     """The stand-in worker image on every node. Its archive lies with the cluster: nodes that boot later read it."""
-    cluster.require("jobset", "tpu-nodes", "load-image")
+    cluster.require("jobset", "tpu-nodes")
+    if not cluster.is_own and (given := os.environ.get("TPULAUNCH_TEST_SCRIPT_WORKER")):
+        return given
+    cluster.require("load-image")
     cluster.load_image(write_script_worker(cluster.kubeconfig.parent / "script-worker.tar"))
     return IMAGE
 
 
 @pytest.fixture
 def user(cluster: Cluster, namespace: str, script_worker: str, tmp_path: Path) -> User:
-    return User(cluster, namespace, tmp_path)
+    return User(cluster, namespace, tmp_path, script_worker)
 
 
-@pytest.fixture(scope="module")
-def image(cluster: Cluster) -> Iterator[str]:
-    """The worker image on two nodes that have the chips of a whole slice each."""
+@contextlib.contextmanager
+def image_on(cluster: Cluster, backend: str, nodes: Sequence[str]) -> Iterator[str]:
+    """The worker image on some nodes, which have the chips of a whole slice each; those of their pools have none."""
     cluster.require("jobset", "tpu-nodes", "node-control", "load-image")
     assert isinstance(cluster, OwnCluster)
-    name = cluster.build_image("jax", NODES)
-    for node in NODES:
+    name = cluster.build_image(backend, nodes)
+    idle = [each for each in ("v6e-a-0", "v6e-a-1", "v6e-b-0", "v6e-b-1") if each not in nodes]
+    for node in nodes:
         cluster.set_chips(node, CHIPS_OF_A_SLICE)
-    for node in IDLE_NODES:
+    for node in idle:
         cluster.set_chips(node, 0)
     try:
         yield name
     finally:
-        for node in NODES + IDLE_NODES:
+        for node in (*nodes, *idle):
             cluster.set_chips(node, 4)
+
+
+@pytest.fixture(scope="module")
+def image(cluster: Cluster) -> Iterator[str]:
+    with image_on(cluster, "jax", NODES) as name:
+        yield name
 
 
 @pytest.fixture
 def workspace(cluster: Cluster, namespace: str, image: str, tmp_path: Path) -> Iterator[Workspace]:
     """A corpus that every pod sees."""
-    directory = tmp_path / "workspace"
-    directory.mkdir()
-    directory.chmod(0o777)  # the worker is user 1000
-    write_corpus(directory)
+    directory = corpus_in(tmp_path / "workspace")
     with claim_of(cluster, namespace, directory) as claim:
         yield Workspace(User(cluster, namespace, tmp_path), image, directory, claim)
+
+
+def corpus_in(directory: Path) -> Path:
+    """Make a directory with the corpus that user 1000 may write to."""
+    directory.mkdir()
+    directory.chmod(0o777)
+    write_corpus(directory)
+    return directory

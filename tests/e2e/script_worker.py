@@ -1,7 +1,7 @@
 """A stand-in for the worker image: its ``tpuworker`` runs the shell script in the variable SCRIPT.
 
 The launcher's journeys (exit codes, restarts, logs, refusals) need a process that does a given thing at once; what the
-real worker does has journeys of its own.
+real worker does has journeys of its own. ``python -m tests.e2e.script_worker FILE`` writes it for clusters of others.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import shutil
+import sys
 import tarfile
 from pathlib import Path
 
@@ -59,3 +60,7 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644)
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), mode
     archive.addfile(entry, io.BytesIO(content))
+
+
+if __name__ == "__main__":
+    print(f"{IMAGE} in {write_script_worker(Path(sys.argv[1]))}")

@@ -98,3 +98,24 @@ def test_a_spec_with_a_secret_in_it_is_refused_before_anything_is_asked(user: Us
     assert "secrets: {HF_TOKEN: {secret: SECRET, key: KEY}}" in printed.err
     assert "hf_aaa" not in printed.err + printed.out
     assert user.cluster.find("JobSet", "tiny", user.namespace) is None
+
+
+def test_a_reference_to_a_secret_reaches_the_worker_and_its_value_no_object_and_no_command(user: User) -> None:
+    user.cluster.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub"}, "stringData": {"token": "tops3cret"}},
+        user.namespace,
+    )
+    secrets = {"HF_TOKEN": {"secret": "hub", "key": "token"}}
+    path = user.write('test "${#HF_TOKEN}" = 9 && echo "it has the token"', train={"secrets": secrets})
+    printed = [
+        user.types("submit", path, "--wait", "--timeout=600s", "-v", "9"),
+        user.types("diff", path, "-v", "9"),
+        user.types("status", "tiny", "-o", "json", "-v", "9"),
+        user.types("logs", "tiny", "-v", "9"),
+    ]
+    assert [each.code for each in printed] == [0] * 4, printed
+    assert "it has the token" in printed[-1].out
+    live = user.cluster.get("JobSet", "tiny", user.namespace)
+    assert not [text for text in (str(live), *(each.out + each.err for each in printed)) if "tops3cret" in text]
+    # What client-side apply leaves behind would repeat the whole object.
+    assert "kubectl.kubernetes.io/last-applied-configuration" not in live["metadata"]["annotations"]

@@ -208,6 +208,8 @@ def test_delete_waits_until_nothing_is_left_and_is_exact_about_what_is_missing(u
     eventually(lambda: user.cluster.list("Pod", user.namespace), bool)
     printed = user.types("delete", "tiny")
     assert (printed.code, printed.out) == (0, f"{NAME} deleted\n")
+    assert f"namespace {user.namespace} (-n)" in printed.err
+    assert "https://" in printed.err
     for kind in ("JobSet", "Job", "Pod"):
         assert user.cluster.list(kind, user.namespace) == []
     assert user.types("delete", "tiny").code == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.patience import LIMIT_SECONDS
-from tests.e2e.workspace import HOSTS, Workspace
+from tests.e2e.workspace import Workspace
 
 pytestmark = pytest.mark.cluster
 
@@ -24,7 +24,7 @@ def test_four_hosts_of_two_slices_meet_pass_preflight_train_and_complete(workspa
     printed = workspace.submits("--follow", LIMIT)
     assert printed.code == 0, printed
     proofs = workspace.records("preflight")
-    assert list(proofs) == list(HOSTS)
+    assert list(proofs) == workspace.hosts
     for (record,) in proofs.values():
         proof = record["preflight"]
         assert (proof["num_hosts"], proof["num_devices"], proof["num_compiles"]) == (4, 16, 1)
@@ -67,7 +67,7 @@ def test_the_proof_alone_passes_on_the_slice_and_trains_nothing(workspace: Works
     assert "jobset.jobset.x-k8s.io/tiny-preflight created" in printed.err
     proofs = workspace.records("preflight", printed.out)
     assert [record["preflight"]["verdict"] for (record,) in proofs.values()] == ["passed"] * 4
-    assert workspace.records("progress", printed.out) == {host: [] for host in HOSTS}
+    assert workspace.records("progress", printed.out) == {host: [] for host in workspace.hosts}
     for (record,) in workspace.records("end", printed.out).values():
         assert record["message"] == "preflight passed: nothing was trained, as asked"
     assert workspace.user.types("status", "tiny").code == 3  # the job itself was not submitted

@@ -19,8 +19,14 @@ from tests.cluster.cluster import Cluster
 if TYPE_CHECKING:
     from tests.e2e.conftest import Printed, User
 
-FOUR_HOSTS = {"generation": "v6e", "topology": "2x4", "machine": "ct6e-standard-4t", "count": 2}
-HOSTS = ("0/0", "0/1", "1/0", "1/1")
+_SLICE = {"generation": "v6e", "topology": "2x4", "machine": "ct6e-standard-4t"}
+HOSTS_PER_SLICE = 2
+DEVICES_PER_HOST = 4
+#: How each backend is told that a CPU is so many devices.
+_DEVICES = {
+    "jax": {"XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES_PER_HOST}"},
+    "torch_xla": {"CPU_NUM_DEVICES": str(DEVICES_PER_HOST)},
+}
 #: Where pods see it. The image imports training code from its /workspace.
 WORKSPACE = "/workspace"
 
@@ -33,19 +39,27 @@ class Workspace:
     image: str
     directory: Path
     claim: str
+    backend: str = "jax"
+    num_slices: int = 2
+
+    @property
+    def hosts(self) -> list[str]:
+        """Names of the hosts by rank."""
+        return [f"{index}/{host}" for index in range(self.num_slices) for host in range(HOSTS_PER_SLICE)]
 
     def write(self, **sections: Any) -> str:
-        """Write the spec of a job of four hosts over the corpus, as short as a job can be, and return its path."""
+        """Write the spec of a job over the corpus, as short as a job can be, and return its path."""
         train = {
-            "entrypoint": "tpuworker.training.jax_lm.main",
+            "entrypoint": f"tpuworker.training.{self.backend}_lm.main",
             "args": {"width": 32, "layers": 1, "heads": 2},
             "steps": 6,
             "log_every_steps": 1,
-            "env": {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
+            "env": _DEVICES[self.backend],
         }
         document = job_document(
-            slice=FOUR_HOSTS,
+            slice={**_SLICE, "count": self.num_slices},
             worker={
+                "backend": self.backend,
                 "image": self.image,
                 "volumes": [{"name": "workspace", "mount_path": WORKSPACE, "pvc": {"claim": self.claim}}],
             },
@@ -93,7 +107,7 @@ class Workspace:
 
     def records(self, event: str, text: str | None = None) -> dict[str, list[dict[str, Any]]]:
         """Return the log lines of an event by host. What native libraries print beside them is left out."""
-        found: dict[str, list[dict[str, Any]]] = {host: [] for host in HOSTS}
+        found: dict[str, list[dict[str, Any]]] = {host: [] for host in self.hosts}
         for line in (self.user.types("logs", "tiny").out if text is None else text).splitlines():
             host, _, words = line.partition(" | ")
             if words.startswith("{") and (record := json.loads(words)).get("event") == event:
@@ -103,7 +117,7 @@ class Workspace:
     def rows(self, attempt: int) -> dict[int, list[list[int]]]:
         """Return the global batch of every step of an attempt, joined from what its hosts saw."""
         found: dict[int, list[list[int]]] = {}
-        for rank in range(len(HOSTS)):
+        for rank in range(len(self.hosts)):
             place = self.directory / f"rows-{attempt}-{rank}.jsonl"
             for line in place.read_text().splitlines() if place.exists() else ():
                 record = json.loads(line)
