@@ -148,7 +148,7 @@ def _measure(job: DataJob, index: Index, pipeline: Any, identity: Host, storage:
     counters = Counters()
     reader, workers = UnitReader(index, storage, counters), Workers(_THREADS, "measure")
     units = _units(index, identity.host_rank, identity.num_hosts)
-    tokenising = make_tokenising(pipeline, reader, index, counters, storage=storage)
+    tokenising = make_tokenising(pipeline, reader, index, counters, storage=storage, is_hurried=False)
 
     def fetched(unit: tuple[int, int], wanted: list[tuple[int, int]]) -> GatheredRows:
         rows = np.arange(index.sources[unit[0]].unit_rows[unit[1]])

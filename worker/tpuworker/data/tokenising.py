@@ -63,6 +63,7 @@ def make_tokenising(
     *,
     storage: Storage,
     budget_bytes: int = DEFAULT_BUDGET_BYTES,
+    is_hurried: bool = True,
 ) -> Tokenising:
     """Return how rows become documents: through the token cache if the pipeline has one.
 
@@ -73,11 +74,14 @@ def make_tokenising(
         counters: Where work is counted.
         storage: How bytes are read.
         budget_bytes: Bytes of found documents kept in RAM; those of a local cache are mapped and take none.
+        is_hurried: The first rows are waited for; False where all rows are read and nobody waits for some of them.
     """
     cache = pipeline.cache(storage) if hasattr(pipeline, "cache") else None
     if cache is None:
         return FreshDocuments(reader, pipeline, counters)
-    return CachedDocuments(reader, pipeline, counters, index=index, cache=cache, budget_bytes=budget_bytes)
+    return CachedDocuments(
+        reader, pipeline, counters, index=index, cache=cache, budget_bytes=budget_bytes, is_hurried=is_hurried
+    )
 
 
 class FreshDocuments:
@@ -119,8 +123,9 @@ class CachedDocuments:
     """Rows are picked out of units that the cache holds; a unit that it lacks is tokenised whole, once, and kept there.
 
     The batches are those of :class:`FreshDocuments`: an entry holds the delivered rows of a unit in order, bad ones
-    with their reasons. Once the cache refuses an entry (it is full, or cannot be written), the units that it lacks
-    are tokenised row by row, since the rows of a batch come from many units.
+    with their reasons. The first batch does not wait for whole units: of those that the cache lacks its rows alone are
+    tokenised. Once the cache refuses an entry (it is full, or cannot be written), the units that it lacks are tokenised
+    row by row, since the rows of a batch come from many units.
     """
 
     def __init__(
@@ -132,6 +137,7 @@ class CachedDocuments:
         index: Index,
         cache: TokenCache,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
+        is_hurried: bool = True,
     ) -> None:
         self._reader, self._pipeline, self._counters = reader, pipeline, counters
         self._index, self._cache, self._budget_bytes = index, cache, budget_bytes
@@ -141,6 +147,7 @@ class CachedDocuments:
         self._held: OrderedDict[UnitKey, Documents] = OrderedDict()
         self._coming: dict[UnitKey, Future[Documents]] = {}
         self._fresh: set[UnitKey] = set()
+        self._is_hurried = is_hurried
         self._has_warned = False
 
     def fetch(self, refs: RowRefs, wanted: Iterable[UnitKey]) -> GatheredRows:
@@ -152,11 +159,15 @@ class CachedDocuments:
         self._fresh &= wanted.keys()
         units = refs.touched
         self._fresh |= {key for key in units if key not in self._fresh and not self._is_taken(key)}
-        fresh = [key for key in units if key in self._fresh]
-        if not fresh:
+        fresh = self._fresh.copy()
+        if self._is_hurried:
+            self._is_hurried = False
+            fresh |= {key for key in units if not self._is_found(key)}
+        here = [places for key, places in refs.by_unit if key in fresh]
+        if not here:
             return _CachedRows(None, refs, ())
-        self._reader.expect([key for key in wanted if key in self._fresh])
-        places = np.sort(np.concatenate([here for key, here in refs.by_unit if key in self._fresh]))
+        self._reader.expect([key for key in wanted if key in fresh])
+        places = np.sort(np.concatenate(here))
         rows = RowRefs(refs.sources[places], refs.units[places], refs.rows[places], ())
         return _CachedRows(None, refs, (), self._reader.gather(rows), places)
 
@@ -222,8 +233,13 @@ class CachedDocuments:
         with self._lock:
             if key in self._held or key in self._coming:
                 return True
-        if not self._cache.counters.refused:
-            return True
+        return not self._cache.counters.refused or self._is_found(key)
+
+    def _is_found(self, key: UnitKey) -> bool:
+        """Whether the cache holds a unit now."""
+        with self._lock:
+            if key in self._held:
+                return True
         found = self._cache.find(self._name(key))
         if found is not None:
             self._hold(key, found)
