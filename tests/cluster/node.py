@@ -26,6 +26,7 @@ def boot(site: Site, known: State, wanted: NodeState) -> Machine:
     place = site.directory / "nodes" / name
     (place / "cni").mkdir(parents=True, exist_ok=True)
     _prepare(machine, name)
+    cgroups.remove_containers(cgroups.containers_of(place))
     cgroups.make(site.directory.name, name)
     plug_in_node(known.switch, machine, network, number)
     (place / "cni" / "10-pods.conflist").write_text(json.dumps(_cni(network, number)))

@@ -130,6 +130,8 @@ def remove(directory: Path) -> None:
         state = State.load(directory)
         end(state.machine.init_pid, state.machine.start_ticks)
         _remove_interface(state.network.interface)
+    for node in directory.glob("nodes/*"):
+        cgroups.remove_containers(cgroups.containers_of(node))
     cgroups.remove(directory.name)
     while directory.exists():
         with contextlib.suppress(FileNotFoundError):  # another session may sweep the same directory meanwhile

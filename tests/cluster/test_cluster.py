@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cluster import cgroups
 from tests.cluster.add_ons import unserved
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.cluster import Cluster, OwnCluster
@@ -139,6 +140,8 @@ def test_a_node_without_power_is_found_dead_its_pod_is_deleted_and_it_comes_back
 ) -> None:
     own.create(pod("lost", container(own.busybox, "sleep 1000"), nodeName="v6e-b-1"), namespace)
     own.wait_for("Pod", "lost", namespace, condition="Ready")
+    containers = cgroups.containers_of(own.directory / "nodes" / "v6e-b-1")
+    assert cgroups.find_containers(containers) != []
     own.kill_node("v6e-b-1")
     try:
         own.wait_for("Pod", "lost", namespace, until=lambda seen: "deletionTimestamp" in seen["metadata"])
@@ -148,6 +151,7 @@ def test_a_node_without_power_is_found_dead_its_pod_is_deleted_and_it_comes_back
     finally:
         own.restart_node("v6e-b-1")
     assert own.get("Node", "v6e-b-1")["status"]["allocatable"][CHIP] == "4"
+    assert cgroups.find_containers(containers) == []  # as after a real boot
     own.wait_for("Pod", "lost", namespace, gone=True)
 
 

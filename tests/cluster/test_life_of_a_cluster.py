@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import add_ons, state
+from tests.cluster import add_ons, cgroups, state
 from tests.cluster.api import Api
 from tests.cluster.cluster import Cluster, OwnCluster
 from tests.cluster.errors import ClusterError
@@ -49,9 +49,13 @@ def test_taking_a_cluster_down_leaves_nothing() -> None:
     started = OwnCluster.up(ONE_NODE, with_add_ons=False)
     known = State.load(started.directory)
     _run_a_pod(started.api, started.busybox)
+    containers = cgroups.containers_of(started.directory / "nodes" / "only-0")
+    assert len(containers) == 2  # the pod's sandbox is one
+    assert cgroups.find_containers(containers) != []
     assert state.leftovers(started.directory, known) != []
     started.down()
     assert state.leftovers(started.directory, known) == []
+    assert cgroups.find_containers(containers) == []
 
 
 def test_a_killed_owner_takes_its_cluster_along_and_the_next_start_sweeps_up() -> None:
