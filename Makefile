@@ -15,7 +15,7 @@ EXTRAS_bench := torch-xla,jax,fast,bench,dev
 RUN_VENV := $(VENV_$(BACKEND))
 PYTEST := .venv/bin/python -m pytest
 
-.PHONY: quickstart test check lint test-offline test-torch-xla test-cluster bench bench-short lock clean
+.PHONY: quickstart test check lint test-offline test-torch-xla test-cluster test-release bench bench-short lock clean
 
 quickstart: $(RUN_VENV)/.installed
 	$(RUN_VENV)/bin/python -m tpuworker.demo $(DEMO) --backend $(BACKEND)
@@ -40,6 +40,10 @@ test-torch-xla: .venv-torch-xla/.installed
 
 test-cluster: .venv/.installed
 	$(PYTEST) -m "cluster and not release"
+
+# What is slow or large, once per release: PyTorch's image, built with 45 GB of disk, and the longest journeys.
+test-release: .venv/.installed
+	$(PYTEST) -m release
 
 # An hour on a quiet machine, and three minutes anywhere; tables go to bench/results.
 bench: .venv-bench/.installed

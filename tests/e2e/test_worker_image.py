@@ -60,7 +60,6 @@ def test_a_slice_with_other_code_is_refused_before_a_step_and_named_and_the_job_
     assert "on host 1/0" in found["cause"]["cause"], found["cause"]
 
 
-@pytest.mark.release
 def test_the_proof_alone_passes_on_the_slice_and_trains_nothing(workspace: Workspace) -> None:
     printed = workspace.user.types("preflight", workspace.write(), "--submit", LIMIT)
     assert printed.code == 0, printed
@@ -73,7 +72,6 @@ def test_the_proof_alone_passes_on_the_slice_and_trains_nothing(workspace: Works
     assert workspace.user.types("status", "tiny").code == 3  # the job itself was not submitted
 
 
-@pytest.mark.release
 def test_the_proof_alone_refuses_a_bad_job_and_names_host_and_value(workspace: Workspace) -> None:
     _write_two_versions(workspace)
     path = workspace.write(train={"entrypoint": "trainer.main"})
