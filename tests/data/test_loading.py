@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.builders import MAX_LENGTH, BytePipeline, Host, data_job, global_batches, numbers, write_parquet
+from tests.tokens.families import corpus
 from tpuworker.data.indexing import build_index
 from tpuworker.data.loader import Loader
 from tpuworker.errors import DataError, ShapeError
@@ -152,10 +153,15 @@ def test_a_closed_loader_refuses_and_an_abandoned_one_ends_its_threads(tmp_path:
 _PARTLY_READ = """
 import sys, time
 from tests.data.test_loading import data_job, loader_of
-pattern, ending = sys.argv[1:]
-if pattern:
-    loader = loader_of(data_job(pattern, batch=64))
+from tests.tokens.builders import make_reference, make_tokenizer
+from tpuworker.pipeline import make_pipeline
+what, pattern, ending = sys.argv[1:]
+if what != "nothing":
+    is_real = what == "reference"
+    job = data_job(pattern, batch=64, **({"max_length": 2048} if is_real else {}))
+    loader = loader_of(job, make_pipeline(job.data, make_tokenizer(), make_reference(), 64) if is_real else None)
     next(loader)
+    next(loader)  # of the second call of the pipeline, while the next ones are made
 print(time.time(), flush=True)
 exec(ending)
 """
@@ -177,14 +183,27 @@ def seconds_to_end(*arguments: str) -> float:
     return gone - float(done.stdout)
 
 
-@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
-def test_a_process_ends_within_a_second_of_a_partly_read_stream(ending: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("what", "ending"),
+    [
+        ("bytes", ""),
+        ("bytes", "raise SystemExit(3)"),
+        ("reference", ""),
+    ],
+)
+def test_a_process_ends_within_a_second_of_a_partly_read_stream(what: str, ending: str, tmp_path: Path) -> None:
     """A busy machine is slow to end any process: one that read nothing is the measure, and one try of five counts."""
-    pattern = write_parquet(tmp_path, [4000] * 3, row_group=500)
+    prose = "".join(corpus())
+    texts = (
+        [prose[n * 300 : n * 300 + 6000] for n in range(4200)]
+        if what == "reference"
+        else [f"r{n:06d}" for n in range(12_000)]
+    )
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=500)
     more_seconds = []
     for _ in range(5):
-        least = seconds_to_end("", ending)
-        more_seconds.append(seconds_to_end(pattern, ending) - least)
+        least = seconds_to_end("nothing", "", ending)
+        more_seconds.append(seconds_to_end(what, f"{tmp_path}/*.parquet", ending) - least)
         if more_seconds[-1] < 1:
             return
     pytest.fail(f"ended {', '.join(f'{each:.2f}' for each in more_seconds)} s after one that read nothing")

@@ -127,7 +127,8 @@ def _kept(batch: HostBatch) -> HostBatch:
 
 
 def content(batches: list[HostBatch]) -> list[Any]:
-    told = [(batch.rows, batch.bad) for batch in batches]
+    # A stream tells bad records once it has read them, some batches early: how early is a matter of threads.
+    told = [(batch.rows, () if batch.cursor.lanes else batch.bad) for batch in batches]
     return [*zip(arrays_and_cursors(batches), told, strict=True)]
 
 

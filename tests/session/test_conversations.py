@@ -72,6 +72,7 @@ def test_rows_are_judged_all_over_a_source_not_only_where_it_begins(bench: Bench
 def test_where_the_spec_allows_them_they_keep_their_places_without_loss(bench: Bench, tmp_path: Path) -> None:
     data = chats(tmp_path, LATE_ANSWERS)
     rows = rows_of(bench.open(data=data | {"conversation": {"most_unlearnable_fraction": 0.8}}))
+    assert bench.records("progress")[-1]["nothing_to_learn"] == 8
     assert (rows["labels"] != -100).any(axis=1).tolist() == [False] * 8 + [True] * 2
     assert rows["attention_mask"].any(axis=1).all()
 

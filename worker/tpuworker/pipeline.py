@@ -37,7 +37,8 @@ class Pipeline:
         task: Records to documents.
         engine: Name and version of the engine, as agreed at start.
         buffers: Memory of the batches, int32 [rows, max_length] each.
-        records_per_call: Records of one call of ``encode``.
+        records_per_call: Records of one call of ``encode``: a thousand for a fast engine, fewer for the reference:
+            a process that is to end waits for a call.
         calls_at_once: Calls at the same time: one of a fast engine, which has threads of its own; two of the reference,
             which hands out ids as lists: one thread makes them while the other works.
     """
@@ -171,6 +172,7 @@ def make_pipeline(data: DataSpec, tokenizer: Tokenizer, engine: Engine, num_rows
         tokenizer=tokenizer,
         task=task_for(data, tokenizer, engine),
         engine=f"{engine.name} {engine.version}",
-        calls_at_once=2 if engine.name == "reference" else 1,
+        records_per_call=1024 if engine.name != "reference" else 256,
+        calls_at_once=1 if engine.name != "reference" else 2,
         buffers=RowBuffers(pack.ARRAYS if data.layout == "pack" else pad.ARRAYS, num_rows, data.max_length),
     )

@@ -92,6 +92,7 @@ class HostBatch:
         rows: Rows that hold a record; fewer than ``rows_per_host`` only where ``remainder`` is ``mask``.
         account: Where the tokens went, if the pipeline says.
         bad: Records that became rows without loss.
+        unlearnable: Records that are sound, but of which no token that reaches the model carries loss.
     """
 
     arrays: Arrays
@@ -100,6 +101,7 @@ class HostBatch:
     rows: int
     account: Any = None
     bad: tuple[BadRow, ...] = ()
+    unlearnable: int = 0
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,7 @@ class RowMaking:
                 rows=int(np.count_nonzero(gathered.refs.sources[begin:end] != FILLER)),
                 account=account,
                 bad=bad_here,
+                unlearnable=0 if documents is None else len(documents.select(begin, end).unlearnable),
             )
 
     def _arrays(self, gathered: GatheredRows, documents: Any | None, begin: int, end: int) -> tuple[Arrays, Any]:

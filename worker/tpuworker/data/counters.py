@@ -44,6 +44,7 @@ class LoaderStats:
         batches: Batches delivered.
         bad: Bad records met, by reason.
         cache: What the token cache did, if there is one.
+        unlearnable: Sound records met of which no token that reaches the model carries loss.
     """
 
     stages: dict[str, StageCount]
@@ -52,6 +53,7 @@ class LoaderStats:
     batches: int
     bad: dict[str, int]
     cache: CacheCounters | None = None
+    unlearnable: int = 0
 
     @property
     def cache_counts(self) -> dict[str, int]:

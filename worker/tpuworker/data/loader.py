@@ -25,10 +25,10 @@ from tpuworker.data.quality import ShuffleQuality, shuffle_quality
 from tpuworker.data.rows import DEFAULT_BUDGET_BYTES, UnitReader
 from tpuworker.data.streaming import StreamMaking
 from tpuworker.data.tokenising import make_tokenising
-from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
 from tpuworker.formats import UnitFormat
 from tpuworker.storage import Storage
+from tpuworker.workers import Workers
 
 Item = TypeVar("Item")
 
@@ -95,6 +95,7 @@ class Loader:
         self._starved_seconds = 0.0
         self._batches = 0
         self._bad: Counter[str] = Counter()
+        self._unlearnable = 0
         self._next: HostBatch | None = None
         self._error: BaseException | None = None
         storage = storage or Storage()
@@ -140,6 +141,7 @@ class Loader:
         self.cursor = batch.cursor
         self._batches += 1
         self._bad.update(bad.reason for bad in batch.bad)
+        self._unlearnable += batch.unlearnable
         return batch
 
     def peek(self) -> HostBatch | None:
@@ -189,6 +191,7 @@ class Loader:
             starved_seconds=self._starved_seconds,
             batches=self._batches,
             bad=dict(self._bad),
+            unlearnable=self._unlearnable,
             cache=self._tokenising.cache_counters,
         )
 

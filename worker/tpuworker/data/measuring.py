@@ -20,10 +20,10 @@ from tpuworker.data.job import DataJob, Exchange, Host, Together
 from tpuworker.data.rows import GatheredRows, UnitReader, place_of
 from tpuworker.data.sequence import RowRefs
 from tpuworker.data.tokenising import make_tokenising
-from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import count_rows
 from tpuworker.storage import Storage, is_remote
+from tpuworker.workers import Workers
 
 Int32s = npt.NDArray[np.int32]
 _THREADS = 2

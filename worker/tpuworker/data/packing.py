@@ -153,6 +153,7 @@ class PackedMaking:
                 rows=int(np.count_nonzero(piece.filled[begin:end])),
                 account=made.account,
                 bad=tuple(row for _, row in bad) if number == 0 else (),
+                unlearnable=len(documents.unlearnable) if number == 0 else 0,
             )
 
     def _refuse_change(self, piece: PackedPiece, documents: Any) -> None:

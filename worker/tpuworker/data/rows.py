@@ -19,10 +19,10 @@ from tpuworker.data.counters import Counters
 from tpuworker.data.gathering import Picked, gather_column
 from tpuworker.data.index import Index, SourceIndex
 from tpuworker.data.sequence import RowRefs
-from tpuworker.data.workers import Workers
 from tpuworker.errors import DataError, Fault
 from tpuworker.formats import FORMATS, BadRecord, UnitFormat
 from tpuworker.storage import Storage, redact
+from tpuworker.workers import Workers
 
 #: Decoded units that stay in RAM; what is over it is mapped from scratch, so a large window slows down and never fails.
 DEFAULT_BUDGET_BYTES = 512 << 20

@@ -69,6 +69,7 @@ class StreamMaking:
         self._waiting = Waiting.at(places)
         self._step = work.start.step
         self._bad: list[BadRow] = []
+        self._unlearnable = 0
         # Shared with the reading thread: what was asked for, and what is known of it.
         self._lock = threading.Lock()
         self._next = self._waiting.firsts.copy()
@@ -134,6 +135,7 @@ class StreamMaking:
             self._known_tokens += tokens.astype(np.int64)
         self._waiting = self._waiting.with_more(documents.documents, lanes)
         self._bad += documents.bad
+        self._unlearnable += len(documents.documents.unlearnable)
         yield from self._batches()
 
     def _useful(self, lengths: Int64s) -> Int64s:
@@ -157,6 +159,7 @@ class StreamMaking:
             states = places.transpose(1, 0, 2).tolist()
             self._waiting = self._waiting.without_used(rows)
         bad, self._bad = tuple(self._bad), []
+        unlearnable, self._unlearnable = self._unlearnable, 0
         for number in range(rows.num_steps):
             begin = number * self._plan.rows_per_host
             with self.counters.busy("pack"):
@@ -172,6 +175,7 @@ class StreamMaking:
                 rows=self._plan.rows_per_host,
                 account=made.account,
                 bad=() if number else bad,
+                unlearnable=0 if number else unlearnable,
             )
 
     def _rows(self) -> LaneRows:

@@ -5,7 +5,8 @@ machines has ``event`` too:
 
     preflight   verdict (passed, refused), preflight: all of the verdict
     progress    step, num_steps, steps_per_second, rows_per_second, tokens_per_second, eta_seconds, loss, queue_fill,
-                stages, tokens (the account), lengths, and where they apply bad, cache; shuffle in the first one
+                stages, tokens (the account), lengths, and where they apply bad, nothing_to_learn,
+                cache; shuffle in the first one
     end         exit_code, reason (class of the failure, empty after success), step
 
 The last words are the ``end`` line with the verdict in it, cut to what the kubelet keeps.

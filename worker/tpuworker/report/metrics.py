@@ -19,6 +19,7 @@ _GAUGES = {
     "queue_fill": "Share of the loader's queue that is filled; 0 means that the device waits.",
     "starved_seconds": "Time this host's devices have waited for data.",
     "num_compiles": "Programs compiled by this process.",
+    "nothing_to_learn": "Sound records of this host of which no token that reaches the model carries loss.",
 }
 _UNITS = ("rows", "bytes", "tokens", "busy_seconds", "stall_seconds")
 #: Totals of this process, and the label that tells their parts.

@@ -303,6 +303,8 @@ class Session:
         )
         if stats.bad:
             facts["bad"] = dict(stats.bad)
+        if stats.unlearnable:
+            facts["nothing_to_learn"] = stats.unlearnable
         self._told_step = self.step
         self._steps_per_second = progress.steps_per_second if is_measured else None
         stages = {name: {"rows": s.rows, "busy_seconds": round(s.busy_seconds, 3)} for name, s in stats.stages.items()}

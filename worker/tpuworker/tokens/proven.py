@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +16,7 @@ from tpuworker.tokens.engine import Encoded, Engine, Int64s, Texts, replaced
 from tpuworker.tokens.routing import CharacterFinder
 from tpuworker.tokens.trial import differing, smallest_mismatch
 from tpuworker.tokens.verdict import Mismatch, TokenizerMismatchError, Verdict
+from tpuworker.workers import Workers
 
 #: One text in so many is encoded by the reference as well, which is about 35 times slower: 3 % of the time.
 CHECK_ONE_OF = 1000
@@ -80,7 +80,7 @@ class ProvenEngine:
         self._strict = strict
         self._on_mismatch = on_mismatch
         self._finder = CharacterFinder(verdict.divergent) if verdict.divergent else None
-        self._checker = ThreadPoolExecutor(1, thread_name_prefix="tokenize-check")
+        self._checker = Workers(1, "tokenize-check")
         self._lock = threading.Lock()
         self._counters = EngineCounters()
 

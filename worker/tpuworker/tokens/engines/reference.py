@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from array import array
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from tpuworker.tokens.engine import Encoded, Texts, concatenate
 from tpuworker.tokens.strings import as_strings, split_evenly
+from tpuworker.workers import Workers
 
 #: Most texts of one call. A call's ids leave the library as Python lists, so small calls keep the peak low; below
 #: 128 the cost of a call begins to show.
@@ -39,7 +39,7 @@ class ReferenceEngine:
         self.version = version("tokenizers")
         self.num_threads = num_threads
         self._tokenizer = Tokenizer.from_str(tokenizer_json)
-        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="tokenize") if num_threads > 1 else None
+        self._pool = Workers(num_threads, "tokenize") if num_threads > 1 else None
 
     def encode(self, texts: Texts) -> Encoded:
         """See :class:`~tpuworker.tokens.engine.Engine`."""
@@ -47,7 +47,8 @@ class ReferenceEngine:
         parts = split_evenly(strings, min_parts=self.num_threads, max_texts=TEXTS_PER_CALL)
         if self._pool is None or len(parts) == 1:
             return concatenate([self._encode_call(part) for part in parts])
-        return concatenate(list(self._pool.map(self._encode_call, parts)))
+        coming = [self._pool.submit(self._encode_call, part) for part in parts]
+        return concatenate([each.result() for each in coming])
 
     def _encode_call(self, strings: list[str]) -> Encoded:
         encodings: list[Any] = self._tokenizer.encode_batch_fast(strings, add_special_tokens=False)
