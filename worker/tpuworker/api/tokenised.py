@@ -24,19 +24,28 @@ class TokenRows:
     Attributes:
         arrays: Name to int32 [rows, max_length].
         bad: None: a row is sound or refused.
+        absent: Places of rows without a record, which carry no loss by rule.
     """
 
     arrays: dict[str, Int32s]
     bad: tuple[BadRecord, ...] = ()
+    absent: tuple[int, ...] = ()
 
     @property
     def ids(self) -> Int32s:
         """All ids, for the count of tokens."""
         return self.arrays["input_ids"].reshape(-1)
 
+    @property
+    def unlearnable(self) -> tuple[int, ...]:
+        """Places of rows that came without a single label."""
+        empty = np.flatnonzero(~np.any(self.arrays["labels"] != NO_LABEL, axis=1))
+        return tuple(np.setdiff1d(empty, self.absent).tolist())
+
     def select(self, begin: int, end: int) -> TokenRows:
         """Return rows ``begin`` to ``end`` (exclusive) without a copy."""
-        return TokenRows({name: array[begin:end] for name, array in self.arrays.items()})
+        arrays = {name: array[begin:end] for name, array in self.arrays.items()}
+        return TokenRows(arrays, absent=tuple(place - begin for place in self.absent if begin <= place < end))
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,7 @@ class TokenisedPipeline:
         labels[absent] = NO_LABEL
         mask[absent] = 0
         mask[absent, 0] = 1
-        return TokenRows({name: arrays[name] for name in TOKEN_COLUMNS})
+        return TokenRows({name: arrays[name] for name in TOKEN_COLUMNS}, absent=tuple(absent.tolist()))
 
     def rows(self, made: TokenRows) -> Rows:
         """Return a batch of rows that were made together with others."""

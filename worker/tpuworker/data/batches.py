@@ -16,7 +16,7 @@ from tpuworker.data.index import Index
 from tpuworker.data.plan import DataPlan
 from tpuworker.data.rows import GatheredRows, Place, UnitReader
 from tpuworker.data.sequence import FILLER, RowRefs, Sequence
-from tpuworker.data.tokenising import Tokenising
+from tpuworker.data.tokenising import Prepared, Tokenising
 from tpuworker.errors import DataError, Fault, ShapeError
 from tpuworker.spec.data import DataSpec
 
@@ -200,11 +200,11 @@ class RowMaking:
             return Made(batches=tuple(found), error=error)
         return Made(batches=tuple(found))
 
-    def batches(self, documents: tuple[Piece, Any]) -> Iterator[HostBatch]:
+    def batches(self, documents: tuple[Piece, Prepared]) -> Iterator[HostBatch]:
         """See :class:`Making`."""
         yield from self._batches(*documents)
 
-    def _batches(self, piece: Piece, documents: Any | None) -> Iterator[HostBatch]:
+    def _batches(self, piece: Piece, documents: Prepared | None) -> Iterator[HostBatch]:
         gathered, rows = piece.gathered, self._plan.rows_per_host
         bad = bad_rows(self._work.reader, gathered, documents)
         for number in range(len(gathered.refs.sources) // rows):
@@ -223,7 +223,7 @@ class RowMaking:
                 unlearnable=0 if documents is None else len(documents.select(begin, end).unlearnable),
             )
 
-    def _arrays(self, gathered: GatheredRows, documents: Any | None, begin: int, end: int) -> tuple[Arrays, Any]:
+    def _arrays(self, gathered: GatheredRows, documents: Prepared | None, begin: int, end: int) -> tuple[Arrays, Any]:
         if documents is None:
             with self.counters.busy("tokenise"):
                 arrays, account = self._work.pipeline.batch(gathered.column.slice(begin, end - begin)), None
@@ -235,7 +235,7 @@ class RowMaking:
         return arrays, account
 
 
-def bad_rows(reader: UnitReader, gathered: GatheredRows, documents: Any | None) -> list[tuple[int, BadRow]]:
+def bad_rows(reader: UnitReader, gathered: GatheredRows, documents: Prepared | None) -> list[tuple[int, BadRow]]:
     """Return the bad records of a piece by their place in its column; places without a record are none.
 
     Args:

@@ -8,7 +8,7 @@ import json
 import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from tpuworker.data.tokenising import make_tokenising
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import count_rows
 from tpuworker.storage import Storage, is_remote
+from tpuworker.tokens.documents import Documents
 from tpuworker.workers import Workers
 
 Int32s = npt.NDArray[np.int32]
@@ -156,7 +157,7 @@ def _measure(job: DataJob, index: Index, pipeline: Any, identity: Host, storage:
         return tokenising.fetch(refs, wanted)
 
     def found_in(gathered: GatheredRows) -> tuple[Int32s, list[tuple[int, BadRow]]]:
-        documents = tokenising.documents(gathered)
+        documents = cast("Documents", tokenising.documents(gathered))
         bad = bad_rows(reader, gathered, documents)
         if bad and job.data.on_bad_record == "fail":
             raise refusal(tuple(row for _, row in bad))

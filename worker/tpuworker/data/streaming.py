@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +122,7 @@ class StreamMaking:
 
     def make(self, piece: StreamPiece) -> Made:
         """See :class:`~tpuworker.data.batches.Making`."""
-        documents = self._work.tokenising.documents(piece.gathered)
+        documents = cast("Documents", self._work.tokenising.documents(piece.gathered))
         bad = bad_rows(self._work.reader, piece.gathered, documents)
         self._work.refuse(row for _, row in bad)
         return Made(_Encoded(documents, piece, tuple(row for _, row in bad)))

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from tpuworker.data.sequence import FILLER, RowRefs
 from tpuworker.storage import Storage
 from tpuworker.tokens.cache import CacheCounters, TokenCache
 from tpuworker.tokens.documents import BadRecord, Documents, gather_documents
+from tpuworker.tokens.engine import Int32s
 
 Int64s = npt.NDArray[np.int64]
 #: A unit of more decoded text is tokenised row by row each time: an entry is put together in RAM.
@@ -31,6 +32,29 @@ _MOST_BYTES = 256 << 20
 _MOST_MAPPED = 4096
 
 _log = logging.getLogger(__name__)
+
+
+class Prepared(Protocol):
+    """What a pipeline makes of records before they are put into rows: token ids, and what was found on the way."""
+
+    @property
+    def ids(self) -> Int32s:
+        """All token ids, int32 [tokens]."""
+        ...
+
+    @property
+    def bad(self) -> tuple[BadRecord, ...]:
+        """Records that cannot be used, by their place."""
+        ...
+
+    @property
+    def unlearnable(self) -> tuple[int, ...]:
+        """Places of sound records of which no token that reaches the model carries loss."""
+        ...
+
+    def select(self, begin: int, end: int) -> Self:
+        """Return records ``begin`` to ``end`` (exclusive) without copying ids."""
+        ...
 
 
 class Tokenising(Protocol):
@@ -50,7 +74,7 @@ class Tokenising(Protocol):
         """What the token cache did so far, if there is one."""
         ...
 
-    def documents(self, gathered: GatheredRows) -> Any:
+    def documents(self, gathered: GatheredRows) -> Prepared | None:
         """Return one document for each row, or None if the pipeline knows no documents; called by several threads."""
         ...
 
@@ -99,7 +123,7 @@ class FreshDocuments:
         self._reader.expect(dict.fromkeys(wanted))
         return self._reader.gather(refs)
 
-    def documents(self, gathered: GatheredRows) -> Any:
+    def documents(self, gathered: GatheredRows) -> Prepared | None:
         """See :class:`Tokenising`."""
         if not hasattr(self._pipeline, "encode"):
             return None
