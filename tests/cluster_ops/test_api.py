@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -34,7 +34,7 @@ def answering(
     def serve() -> None:
         for answer in answers:
             connection, _ = listener.accept()
-            with connection:
+            with connection, suppress(ConnectionError):  # a client that was refused may be gone already
                 answer(connection)
 
     thread = threading.Thread(target=serve, daemon=True)

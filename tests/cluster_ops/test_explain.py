@@ -109,6 +109,10 @@ def test_hosts_that_fail_together_point_to_the_one_that_is_at_fault() -> None:
     cause = explain(Observation(make_jobset(conditions=(condition("Failed"),)), pods=pods, now=NOW))
     assert cause is not None
     assert cause.cause == "preflight refused the job on host 1/1: 7 files; wanted 8"
+    # The pod at fault has not ended yet, or is gone with its job: the words of the others still name it.
+    cause = explain(Observation(make_jobset(conditions=(condition("Failed"),)), pods=pods[:1], now=NOW))
+    assert cause is not None
+    assert cause.cause == "preflight refused the job on host 1/1: 7 files"
 
 
 def test_a_pod_that_was_taken_away_is_no_fault_of_the_job() -> None:

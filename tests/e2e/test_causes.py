@@ -257,7 +257,7 @@ CASES = {
     ),
     "preflight": Case(
         "preflight-refused",
-        "preflight refused the job on host 0/1: host 0/1: found 7 files; wanted 8",
+        "preflight refused the job on host 0/1: found 7 files; wanted 8",
         "--replace",
         script="[ $JOB_COMPLETION_INDEX = 0 ] && exec sleep 100; "
         f"echo '{PREFLIGHT_WORDS}' > /dev/termination-log; exit 3",

@@ -57,7 +57,7 @@ def test_a_slice_with_other_code_is_refused_before_a_step_and_named_and_the_job_
     assert (found["phase"], found["restarts"]) == ("Failed", 0)
     assert 3 in {host["exit_code"] for host in found["hosts"]}
     assert "your code" in found["cause"]["cause"], found["cause"]
-    assert "on host 1/0" in found["cause"]["cause"], found["cause"]
+    assert "preflight refused the job on host 1/0" in found["cause"]["cause"], found["cause"]
 
 
 def test_the_proof_alone_passes_on_the_slice_and_trains_nothing(workspace: Workspace) -> None:

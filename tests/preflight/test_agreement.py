@@ -22,6 +22,7 @@ def test_the_host_in_the_minority_is_named_with_its_value_and_the_others() -> No
     (fault,) = disagreements(facts, LABELS)
     assert fault.path == "tokenizer"
     assert fault.found == "'bbbb' on host 1/0"
+    assert fault.host == "1/0"
     assert fault.wanted == "'aaaa', as on 3 other hosts"
     assert "revision" in fault.hint
 

@@ -37,6 +37,7 @@ class Fault:
         wanted: What would have been right.
         hint: What to do: the nearest valid value, or the next step. Empty if ``wanted`` says it all.
         line: One-based line in the document, if there is one.
+        host: ``slice/host`` of the first host it was found on, where others are without it; empty otherwise.
     """
 
     path: str
@@ -44,6 +45,7 @@ class Fault:
     wanted: str
     hint: str = ""
     line: int | None = None
+    host: str = ""
 
     def describe(self, where: str = "") -> str:
         """Return the fault as one line: ``job.yaml:7: spec.slice.topology: found ...; wanted ...; hint``."""
@@ -107,6 +109,11 @@ class PreflightError(FaultsError):
     """Hosts disagree, or a batch was compiled anew: nothing was trained."""
 
     exit_code = EXIT_PREFLIGHT
+
+    @property
+    def host(self) -> str:
+        """``slice/host`` of the first host at fault; empty if all of them are."""
+        return next((fault.host for fault in self.faults if fault.host), "")
 
 
 class RetryError(WorkerError):

@@ -83,6 +83,7 @@ def disagreements(facts_of_hosts: Sequence[Mapping[str, str]], labels: Sequence[
                 ", ".join(differing[:4]) + more,
                 f"{usual[:_SHOWN]!r}, as on {most} other host{'s' if most > 1 else ''}",
                 _remedy(name),
+                host=next(label for label, value in zip(labels, values, strict=True) if value != usual),
             )
         )
     return faults

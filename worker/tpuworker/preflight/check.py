@@ -106,7 +106,7 @@ def preflight(proof: Proof, first: Loader, last: Loader | None) -> Verdict:
     parts = [payload.partition(b"\n") for payload in told]
     hosts = [json.loads(head) for head, _, _ in parts]
     faults = [
-        Fault(f"host {label}", host["fault"], "every batch in one shape and type")
+        Fault(f"host {label}", host["fault"], "every batch in one shape and type", host=label)
         for label, host in zip(labels, hosts, strict=True)
         if host["fault"]
     ]
@@ -159,7 +159,9 @@ def _run(proof: Proof, batches: list[HostBatch], labels: list[str]) -> tuple[int
             fault = _transfer_fault(batch.arrays, backend.local_rows(on_devices))
     told = [json.loads(t) for t in backend.exchange("ran", json.dumps([num_compiles, fault]).encode())]
     faults = [
-        Fault(f"host {label}", found, "on the devices what was put there", "the runtime or a device is broken")
+        Fault(
+            f"host {label}", found, "on the devices what was put there", "the runtime or a device is broken", host=label
+        )
         for label, (_, found) in zip(labels, told, strict=True)
         if found
     ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuworker.backends.consensus import PeerError, describe
 from tpuworker.backends.failures import is_peer_failure
-from tpuworker.errors import EXIT_OK, EXIT_RETRY, Fault, RetryError, SpecError, WorkerError
+from tpuworker.errors import EXIT_OK, EXIT_RETRY, Fault, PreflightError, RetryError, SpecError, WorkerError
 from tpuworker.report.lines import Reporter, last_words, write_last_words
 from tpuworker.report.page import page
 from tpuworker.session.opening import Opening, Setting, read_setting
@@ -108,7 +108,7 @@ class Run:
         with contextlib.suppress(Exception):
             if self.opening.session is not None and threading.current_thread() is threading.main_thread():
                 self.opening.session.close()
-        self._end(message, reason, code, failed_host=error.host if isinstance(error, PeerError) else None)
+        self._end(message, reason, code, _host_at_fault(error))
         if first is not None and is_told:
             first.leave()
         return code
@@ -126,7 +126,7 @@ class Run:
         finally:
             _leave(error.exit_code)
 
-    def _end(self, message: str, reason: str, code: int, failed_host: str | None = None) -> None:
+    def _end(self, message: str, reason: str, code: int, failed_host: str = "") -> None:
         session, verdict = self.opening.session, self.opening.verdict
         record: dict[str, Any] = {
             "severity": "INFO" if code == EXIT_OK else "WARNING" if code == EXIT_RETRY else "ERROR",
@@ -143,7 +143,8 @@ class Run:
             if session.steps_per_second is not None:
                 record["steps_per_second"] = round(session.steps_per_second, 4)
         fields = {name: value for name, value in record.items() if name not in ("severity", "message", "host")}
-        said = message if not reason or failed_host or not self.reporter.is_for_people else f"{reason}: {message}"
+        is_told = not reason or f"{reason}: " in message or not self.reporter.is_for_people
+        said = message if is_told else f"{reason}: {message}"
         self.reporter.say(said, record["severity"], **fields)
         if verdict is not None:
             record["preflight"] = verdict.in_short()
@@ -157,6 +158,11 @@ class Run:
         with contextlib.suppress(OSError):
             self.setting.state_dir.mkdir(parents=True, exist_ok=True)
             (self.setting.state_dir / "report.html").write_text(page(title, verdict.rows(), history, end), "utf-8")
+
+
+def _host_at_fault(error: BaseException) -> str:
+    """Return ``slice/host`` of the host that a failure names; empty if it names none, or a fault of all hosts."""
+    return error.host if isinstance(error, PeerError | PreflightError) else ""
 
 
 def load_entrypoint(path: str | None) -> Callable[[Session], Any]:

@@ -124,15 +124,16 @@ def _pod(observed: Observation, pod: Object) -> Cause:
             about(pod),
             first_line(str(dig(pod, "status", "message", default=""))),
         )
-    return _ended(
-        observed, host, int(code), reason=str(state.get("reason") or ""), words=read_termination(pod), whose=about(pod)
-    )
+    words = read_termination(pod)
+    if words and words.failed_host:  # it ended with another's failure, whose own pod has not ended, or is gone
+        host = words.failed_host
+    return _ended(observed, host, int(code), reason=str(state.get("reason") or ""), words=words, whose=about(pod))
 
 
 def _ended(
     observed: Observation, host: str, code: int, *, reason: str = "", words: Progress | None = None, whose: str
 ) -> Cause:
-    last = first_line(words.message) if words else ""
+    last = first_line(words.message).removeprefix(f"host {host}: ") if words else ""
     log = f"tpulaunch logs {name_of(observed.jobset)} --host {host} --tail 50"
     if reason in ("StartError", "ContainerCannotRun"):
         return Cause(
