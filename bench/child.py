@@ -20,7 +20,7 @@ from bench.contenders import CONTENDERS
 from bench.contenders.base import Arrays, Stream
 from bench.corpus.synthetic import number_of
 from bench.task import Task
-from bench.tree import cpu_seconds
+from bench.tree import cpu_seconds, pss_bytes
 
 #: The window of a speed run begins after this share of an epoch at the latest.
 _MOST_WARM_UP_FRACTION = 0.1
@@ -140,11 +140,11 @@ def _resume(_task: Task, stream: Stream, channel: _Channel) -> None:
 
 
 def _memory(_task: Task, stream: Stream, channel: _Channel) -> None:
-    """Say when each epoch is over; the parent reads the memory then."""
+    """Say when each epoch is over, and the memory of this process and its workers then."""
     for count, arrays in enumerate(stream, 1):
         touch(arrays)
         if count % stream.num_batches == 0:
-            channel.send("epoch", number=count // stream.num_batches)
+            channel.send("epoch", number=count // stream.num_batches, num_bytes=pss_bytes(os.getpid()))
     channel.send("done")
 
 
@@ -188,6 +188,8 @@ def main(arguments: list[str]) -> int:
     stream: Stream = module.open_stream(task, state)
     channel.send("opened", wall=time.perf_counter() - before)
     _MEASURES[task.measure](task, stream, channel)
+    if hasattr(stream, "close"):  # one that is joined with other hosts parts from them
+        stream.close()
     channel.send("end")
     # What was measured is sent. A contender whose threads or workers would not end must not hold up the others.
     os._exit(0)

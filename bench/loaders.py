@@ -6,6 +6,7 @@ import os
 import shutil
 import statistics
 import sys
+import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -119,7 +120,7 @@ class LoaderBenchmark:
 
     def _prepare(self, task: Task) -> float:
         """Let a contender go through the corpus once and return the seconds it took."""
-        done = run(task.with_(measure="memory"), most_seconds=10 * _MOST_SECONDS, environment=_environment(task))
+        done = _run_apart(task.with_(measure="memory"), 10 * _MOST_SECONDS)
         return float(done.get("done", "seconds") or 0.0)
 
     def _chosen(self, text: str) -> Iterable[tuple[Contender, Layout]]:
@@ -223,14 +224,17 @@ class LoaderBenchmark:
         return self._lines[line.key]
 
     def _run(self, task: Task) -> Outcome:
-        return run(task, most_seconds=_MOST_SECONDS + task.window_seconds, environment=_environment(task))
+        return _run_apart(task, _MOST_SECONDS + task.window_seconds)
 
 
-def _environment(task: Task) -> dict[str, str]:
-    """Return variables that keep what libraries leave behind in the scratch directory."""
-    temporary = Path(task.scratch) / "tmp"
-    temporary.mkdir(parents=True, exist_ok=True)
-    return {"HF_HOME": str(Path(task.scratch) / "huggingface"), "TMPDIR": str(temporary)}
+def _run_apart(task: Task, most_seconds: float) -> Outcome:
+    """Run a task with a home and a place for temporary files of its own; what libraries leave there goes with it.
+
+    The place has a short name: sockets between a loader and its workers are made there, and theirs may have 107 bytes.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as temporary:
+        environment = {"HF_HOME": str(Path(task.scratch) / "huggingface"), "TMPDIR": temporary}
+        return run(task, most_seconds=most_seconds, environment=environment)
 
 
 def _run_of(turn: int, outcome: Outcome) -> Run:

@@ -120,7 +120,7 @@ class _Process:
             elif name == "imported":
                 self._base = pss_bytes(self._process.pid)
             elif name == "epoch":
-                self._epochs.append(pss_bytes(self._process.pid))
+                self._epochs.append(facts["num_bytes"])
         self._is_open = bool(chunk)
         return self._is_open
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bench.corpus.store import DONE
 from bench.task import Task
 
 #: A delivered batch by name. Arrays are [rows, length]; a raw tokenizer delivers ``lengths`` [texts] only.
 Arrays = Mapping[str, npt.NDArray[Any]]
 
+#: A little more than a token has.
+_BYTES_PER_TOKEN = 4
 #: Label of a position that carries no loss.
 IGNORED = -100
 
@@ -22,7 +26,7 @@ IGNORED = -100
 class Stream(Protocol):
     """An open loader: batches in order, and its place among them."""
 
-    #: Batches of one epoch on this host, or zero if the contender cannot know.
+    #: Batches of one epoch on this host: about, where they are packed; zero if the contender cannot know.
     num_batches: int
 
     def __iter__(self) -> Iterator[Arrays]:
@@ -80,6 +84,12 @@ def rows_in(files: Sequence[str]) -> int:
     import pyarrow.parquet as pq
 
     return sum(pq.ParquetFile(path).metadata.num_rows for path in files)
+
+
+def packed_batches(task: Task) -> int:
+    """Return about the packed batches of an epoch on one host: rather less than it has than more."""
+    num_bytes = int(json.loads((Path(task.corpus) / DONE).read_text())["num_bytes"])
+    return num_bytes // (_BYTES_PER_TOKEN * task.length * task.num_rows * task.world)
 
 
 def parquet_files(task: Task) -> list[str]:

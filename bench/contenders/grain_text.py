@@ -10,7 +10,7 @@ import grain
 import numpy as np
 from grain.experimental import FirstFitPackIterDataset, FlatMapIterDataset, FlatMapTransform
 
-from bench.contenders.base import IGNORED, Arrays, load_reference, pad_id_of, padded
+from bench.contenders.base import IGNORED, Arrays, load_reference, packed_batches, pad_id_of, padded
 from bench.task import Task
 
 _BATCHES_PER_CALL = 8
@@ -54,7 +54,7 @@ class GrainStream:
         def texts_of(rows: Sequence[Any]) -> list[str]:
             return [text_of(row) for row in rows]
 
-        self.num_batches = num_batches if task.layout == "pad" else 0
+        self.num_batches = num_batches if task.layout == "pad" else packed_batches(task)
         stream = source.batch(_BATCHES_PER_CALL * task.num_rows, batch_fn=texts_of)
         if hasattr(stream, "to_iter_dataset"):
             stream = stream.to_iter_dataset(grain.ReadOptions(num_threads=task.num_threads, prefetch_buffer_size=4))

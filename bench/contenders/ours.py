@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from bench.contenders.base import Arrays, parquet_files
-from bench.corpus.store import DONE
+from bench.contenders.base import Arrays, packed_batches, parquet_files
 from bench.corpus.tokenizers import END_TOKEN, PAD_TOKEN
 from bench.task import Task
 from tpuworker import backends
@@ -24,8 +23,6 @@ from tpuworker.spec import TPUJob, load_job
 from tpuworker.tokens.choose import SAMPLE_TEXTS, Trials, judge_engines, make_engine
 from tpuworker.tokens.resolve import load_tokenizer
 
-#: A little more than a token has, so that the steps are rather less than an epoch than more.
-_BYTES_PER_TOKEN = 4
 #: A slice of one host with one chip, so that a job of N hosts is N slices.
 _ONE_HOST = {"generation": "v6e", "topology": "1x1"}
 
@@ -73,10 +70,7 @@ def job_of(task: Task) -> TPUJob:
 
 def _steps(task: Task) -> dict[str, int]:
     """Return about an epoch of steps where documents are packed as they are read, which needs a number."""
-    if task.layout == "pad":
-        return {}
-    num_bytes = json.loads((Path(task.corpus) / DONE).read_text())["num_bytes"]
-    return {"steps": max(1, task.epochs * num_bytes // (_BYTES_PER_TOKEN * task.length * task.num_rows * task.world))}
+    return {} if task.layout == "pad" else {"steps": max(1, task.epochs * packed_batches(task))}
 
 
 class _Stream:
@@ -94,31 +88,39 @@ class _Stream:
         cursor = Cursor.from_json(state) if isinstance(state, str) else None
         self.engine = verdict.describe()
         self._loader = Loader(job, identity, index, pipeline, cursor)
+        self._cursor = self._loader.cursor
         self.num_batches = self._loader.plan.num_steps // task.epochs
         self._backend = _started(task, identity)
 
     def __iter__(self) -> Iterator[Arrays]:
-        if self._backend is None:
+        backend = self._backend
+        if backend is None:
             for batch in self._loader:
+                self._cursor = batch.cursor
                 yield batch.arrays
             return
         # One batch ahead on the device, as the session has it, so that the transfer overlaps the step.
-        ahead: Mapping[str, Any] | None = None
+        ahead: tuple[Mapping[str, Any], Cursor] | None = None
         for batch in self._loader:
-            moved = self._backend.put(batch.arrays)
+            moved = backend.put(batch.arrays)
             if ahead is not None:
-                yield self._back(ahead)
-            ahead = moved
+                yield self._back(backend, *ahead)
+            ahead = moved, batch.cursor
         if ahead is not None:
-            yield self._back(ahead)
+            yield self._back(backend, *ahead)
 
-    def _back(self, moved: Mapping[str, Any]) -> Arrays:
-        """Return a batch on the device as the consumer reads it."""
-        assert self._backend is not None
-        return {name: np.asarray(rows) for name, rows in self._backend.local_rows(moved).items()}
+    def _back(self, backend: backends.Backend, moved: Mapping[str, Any], cursor: Cursor) -> Arrays:
+        """Return a batch on the device as the consumer reads it; the state is that of this batch."""
+        self._cursor = cursor
+        return {name: np.asarray(rows) for name, rows in backend.local_rows(moved).items()}
 
     def state(self) -> object:
-        return self._loader.cursor.to_json()
+        return self._cursor.to_json()
+
+    def close(self) -> None:
+        """Wait for the other hosts, whose runtime would take one that just went away for a failure."""
+        if self._backend is not None:
+            self._backend.stop()
 
 
 def _first_rows(task: Task) -> Any:
