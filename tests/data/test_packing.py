@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tpuworker.data.loader import Loader
 from tpuworker.data.measuring import measured
 from tpuworker.data.plan import make_data_plan
 from tpuworker.errors import DataError, InputError
-from tpuworker.layout.pack import ARRAYS, pack_rows
+from tpuworker.layout.pack import ARRAYS, PackedBatches
 from tpuworker.layout.pieces import Pieces, pack_window
 from tpuworker.spec import TPUJob
 from tpuworker.tokens.documents import BadRecord, Documents
@@ -52,9 +53,10 @@ class NumberPipeline:
     def plan(self, lengths: np.ndarray) -> Pieces:
         return pack_window(lengths, LENGTH, overflow=self.overflow)
 
-    def packed(self, documents: Documents, pieces: Pieces) -> Any:
-        arrays = {name: np.empty((self.rows, LENGTH), np.int32) for name in ARRAYS}
-        return pack_rows(documents, pieces, arrays, pad_id=0)
+    def packed(self, documents: Documents, pieces: Pieces) -> Iterator[Any]:
+        batches = PackedBatches(documents, pieces, (self.rows, LENGTH), pad_id=0)
+        for number in range(batches.num_batches):
+            yield batches.write(number, {name: np.empty((self.rows, LENGTH), np.int32) for name in ARRAYS})
 
     def batch(self, column: Any) -> Any:
         raise AssertionError("packed rows are not padded ones")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.layout.test_padding import BEGIN, END, PAD, make_documents
 from tpuworker.data.lane_rows import LaneRows, Waiting, stream_rows
-from tpuworker.layout.pack import ARRAYS, pack_rows
+from tpuworker.layout.pack import ARRAYS, PackedBatches
 from tpuworker.layout.pieces import Pieces, count_rows, pack_window, pack_windows
 from tpuworker.layout.rows import RowBuffers, Rows, TokenAccount
 from tpuworker.tokens.documents import BadRecord, Documents
@@ -24,7 +25,9 @@ def packed(documents: Documents, pieces: Pieces, capacity: int, num_rows: int | 
     arrays = RowBuffers(ARRAYS, num_rows or max(1, pieces.num_rows), capacity).take()
     for array in arrays.values():
         array.fill(-7)  # a buffer that was used before
-    return pack_rows(documents, pieces, arrays, pad_id=PAD, **options)
+    batches = PackedBatches(documents, pieces, arrays["input_ids"].shape, pad_id=PAD, **options)
+    assert batches.num_batches == 1
+    return batches.write(0, arrays)
 
 
 def pack_all(documents: Documents, capacity: int, num_rows: int | None = None, **options: Any) -> Rows:
@@ -101,12 +104,6 @@ def test_rows_without_pieces_are_pads_without_labels() -> None:
     assert listed(rows, "segment_ids")[1] == [0, 0, 0]
 
 
-def test_more_rows_than_there_is_room_for_are_refused() -> None:
-    documents = make_documents([1, 2, 3], [4, 5, 6])
-    with pytest.raises(ValueError, match="2 rows of pieces for 1 rows"):
-        packed(documents, pack_window(documents.lengths, 3), 3, num_rows=1)
-
-
 @given(LENGTHS, st.integers(4, 16), st.integers(0, 2), st.integers(0, 1))
 def test_splitting_delivers_every_token_once_and_in_order(
     lengths: list[int], capacity: int, num_before: int, num_after: int
@@ -148,6 +145,27 @@ def test_documents_that_fit_are_never_split(lengths: list[int], capacity: int) -
     pieces = pack_window(np.array(lengths, np.int64), capacity)
     parts = np.bincount(pieces.documents, minlength=len(lengths))
     assert all(parts[place] == 1 for place, length in enumerate(lengths) if 0 < length <= capacity)
+
+
+@given(LENGTHS, st.integers(4, 16), st.integers(1, 4), st.sampled_from(["split", "truncate"]), st.booleans())
+def test_rows_are_the_same_in_batches_of_any_size(
+    lengths: list[int], capacity: int, rows_of_batch: int, overflow: Any, learns_all: bool
+) -> None:
+    documents = make_documents(
+        *[[place] * length for place, length in enumerate(lengths)], prefix=(BEGIN,), suffix=(END,)
+    )
+    if not learns_all:
+        documents = replace(documents, trainable=np.arange(len(documents.ids)) % 3 > 0)
+    pieces = pack_window(documents.lengths, capacity, overflow=overflow)
+    everything = packed(documents, pieces, capacity)
+    batches = PackedBatches(documents, pieces, (rows_of_batch, capacity), pad_id=PAD)
+    buffers = RowBuffers(ARRAYS, rows_of_batch, capacity, most_kept=0)
+    made = [batches.write(number, buffers.take()) for number in range(batches.num_batches)]
+    for name in ARRAYS:
+        rows = list(chain.from_iterable(listed(each, name) for each in made))
+        assert rows[: pieces.num_rows] == listed(everything, name)[: pieces.num_rows]
+    total = sum((each.account for each in made), TokenAccount())
+    assert replace(total, slots=0) == replace(everything.account, slots=0)
 
 
 @given(LENGTHS, st.integers(4, 16), st.integers(0, 5), st.integers(1, 5))

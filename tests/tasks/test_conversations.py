@@ -293,7 +293,7 @@ def test_a_probe_shows_rows_as_text_with_the_trained_tokens_marked(layout: str) 
     pipeline = make_pipeline(data, tokenizer, make_reference(), num_rows=2)
     documents = pipeline.encode(column(talk("hello", "world"), talk("bye", "see you")))
     if layout == "pack":
-        rows = pipeline.packed(documents, pipeline.plan(documents.lengths))
+        rows = next(pipeline.packed(documents, pipeline.plan(documents.lengths)))
     else:
         rows = pipeline.rows(documents)
     shown = probe_rows(rows.arrays, tokenizer, 1)

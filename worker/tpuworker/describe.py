@@ -69,7 +69,7 @@ def _rows(data: DataSpec, index: Index, count: int) -> list[dict[str, Any]]:
         most = count * _DOCUMENTS_OF_A_ROW if is_packed else count
         documents = pipeline.encode(some_records(index, source.number, most, num_units=count))
         if is_packed:
-            made = pipeline.packed(documents, pipeline.plan(documents.lengths).select(0, count))
+            made = next(pipeline.packed(documents, pipeline.plan(documents.lengths).select(0, count)))
         else:
             made = pipeline.rows(documents)
         num_rows = len(made.arrays["input_ids"]) if is_packed else documents.num_documents

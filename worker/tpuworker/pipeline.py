@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -114,21 +115,23 @@ class Pipeline:
             truncation_side=self.data.truncation_side,
         )
 
-    def packed(self, documents: Documents, pieces: Pieces) -> Rows:
-        """Return one packed batch: ``input_ids``, ``labels``, ``segment_ids``, ``position_ids``.
+    def packed(self, documents: Documents, pieces: Pieces) -> Iterator[Rows]:
+        """Yield consecutive packed batches: ``input_ids``, ``labels``, ``segment_ids``, ``position_ids``.
 
         Args:
             documents: Those whose lengths were planned.
-            pieces: At most as many rows of the plan as the batch has (``Pieces.select``).
+            pieces: Rows of the plan, as many as a batch has for each batch; the last one may have fewer.
         """
-        return pack.pack_rows(
+        batches = pack.PackedBatches(
             documents,
             pieces,
-            self.buffers.take(),
+            self.buffers.shape,
             pad_id=self.tokenizer.pad_id,
             truncation_side=self.data.truncation_side,
             pad_labels=self.data.pad_labels,
         )
+        for number in range(batches.num_batches):
+            yield batches.write(number, self.buffers.take())
 
     def batch(self, column: pa.Array | pa.ChunkedArray) -> dict[str, Int32s]:
         """Return the arrays of one padded batch: ``input_ids``, ``attention_mask``, ``labels``, int32.

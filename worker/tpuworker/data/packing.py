@@ -140,10 +140,11 @@ class PackedMaking:
         bad = bad_rows(self._work.reader, piece.gathered, documents)
         self._work.refuse(row for _, row in bad)
         rows = self._plan.rows_per_host
+        packed = self._work.pipeline.packed(documents, piece.pieces)
         for number in range(piece.num_steps):
             begin, end = number * rows, (number + 1) * rows
             with self.counters.busy("pack"):
-                made = self._work.pipeline.packed(documents, piece.pieces.select(begin, end))
+                made = next(packed)
             self.counters.add("pack", rows=rows, num_bytes=sum(array.nbytes for array in made.arrays.values()))
             step = piece.first_step + number
             yield HostBatch(

@@ -161,10 +161,10 @@ class StreamMaking:
             self._waiting = self._waiting.without_used(rows)
         bad, self._bad = tuple(self._bad), []
         unlearnable, self._unlearnable = self._unlearnable, 0
+        packed = self._work.pipeline.packed(documents, pieces)
         for number in range(rows.num_steps):
-            begin = number * self._plan.rows_per_host
             with self.counters.busy("pack"):
-                made = self._work.pipeline.packed(documents, pieces.select(begin, begin + self._plan.rows_per_host))
+                made = next(packed)
             self.counters.add(
                 "pack", rows=self._plan.rows_per_host, num_bytes=sum(array.nbytes for array in made.arrays.values())
             )

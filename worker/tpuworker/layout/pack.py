@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,148 +16,163 @@ from tpuworker.tokens.engine import Int32s, Int64s
 ARRAYS = ("input_ids", "labels", "segment_ids", "position_ids")
 
 
-def pack_rows(
-    documents: Documents,
-    pieces: Pieces,
-    arrays: dict[str, Int32s],
-    *,
-    pad_id: int,
-    truncation_side: Literal["right", "left"] = "right",
-    pad_labels: Literal["mask", "keep"] = "mask",
-) -> Rows:
-    """Write pieces of documents into rows, and return them with their account.
+class PackedBatches:
+    """Pieces of documents in the rows of consecutive batches.
 
     A model that attends only inside a segment, with these positions, computes for each piece what it would compute if
     the piece stood alone. The first token of each piece carries no label: what stands before it in the row is of
     another document.
 
+    All that is arithmetic on pieces is done here, for all batches at once; what is left for each is copying.
+
     Args:
         documents: Those whose places ``pieces.documents`` are.
-        pieces: At most as many rows as the arrays have; from :mod:`tpuworker.layout.pieces`.
-        arrays: Written to, content overwritten whole, each int32 [rows, max_length]:
-            ``input_ids``; ``labels`` (``input_ids`` where a token carries loss, else -100); ``segment_ids`` (1, 2, ...
-            in each row, 0 for pads); ``position_ids`` (0, 1, ... in each piece, 0 for pads).
+        pieces: From :mod:`tpuworker.layout.pieces`.
+        shape: Rows of a batch, and places of a row. The last batch may have rows without a piece.
         pad_id: Id of pads.
         truncation_side: End at which documents were cut, as :func:`tpuworker.layout.pieces.pack_window` was told.
         pad_labels: ``mask`` gives pads -100, by position; ``keep`` gives them ``pad_id``.
-
-    Raises:
-        ValueError: More rows than the arrays have.
     """
-    ids, labels, segments, positions = (arrays[name] for name in ARRAYS)
-    num_rows, max_length = ids.shape
-    if pieces.num_rows > num_rows:
-        raise ValueError(f"{pieces.num_rows} rows of pieces for {num_rows} rows")
-    lengths = pieces.lengths
 
-    filled = np.bincount(pieces.rows, weights=lengths, minlength=num_rows).astype(np.int64)
-    row_begins = np.arange(num_rows) * max_length
-    begins = np.cumsum(lengths) - lengths + (row_begins - (np.cumsum(filled) - filled))[pieces.rows]
-    numbers = np.arange(1, len(lengths) + 1) - np.searchsorted(pieces.rows, np.arange(num_rows))[pieces.rows]
-    # Pads are one run at the end of each row that is not full.
-    gaps = np.flatnonzero(filled < max_length)
-    runs = _Runs(
-        np.concatenate([begins, (row_begins + filled)[gaps]]),
-        np.concatenate([lengths, max_length - filled[gaps]]),
-        np.concatenate([numbers, np.zeros_like(gaps)]),
-    )
-    _mark(runs, segments.reshape(-1), positions.reshape(-1))
+    def __init__(
+        self,
+        documents: Documents,
+        pieces: Pieces,
+        shape: tuple[int, int],
+        *,
+        pad_id: int,
+        truncation_side: Literal["right", "left"] = "right",
+        pad_labels: Literal["mask", "keep"] = "mask",
+    ) -> None:
+        rows_of_batch, max_length = shape
+        self.num_batches = max(1, -(-pieces.num_rows // rows_of_batch))
+        self._shape, self._pad_id, self._pad_labels = shape, pad_id, pad_labels
+        self._ids = documents.ids.astype(np.int32, copy=False)  # a cache keeps them narrow
+        self._trainable = documents.trainable
+        num_rows, lengths = self.num_batches * rows_of_batch, pieces.lengths
 
-    sources = documents.offsets[pieces.documents] + pieces.begins - len(documents.prefix)
-    values = documents.ids.astype(np.int32, copy=False)  # a cache keeps them narrow
-    _copy_runs(values, sources, lengths, begins, ids.reshape(-1))
-    _write_template(ids.reshape(-1), documents, pieces, begins, truncation_side)
-    tails = list(zip(gaps.tolist(), filled[gaps].tolist(), strict=True))
-    for row, used in tails:
-        ids[row, used:] = pad_id
+        filled = np.bincount(pieces.rows, weights=lengths, minlength=num_rows).astype(np.int64)
+        # Places are counted from the first one of the piece's batch, pieces are found by the first one of each batch.
+        row_begins = np.arange(num_rows) % rows_of_batch * max_length
+        begins = np.cumsum(lengths) - lengths + (row_begins - (np.cumsum(filled) - filled))[pieces.rows]
+        batches = pieces.rows // rows_of_batch
+        self._first_pieces = _firsts(batches, self.num_batches)
+        self._begins = begins
+        sources = documents.offsets[pieces.documents] + pieces.begins - len(documents.prefix)
+        self._spans = _spans(sources, lengths, begins, len(self._ids))
 
-    labels[...] = ids
-    labels.reshape(-1)[begins] = NO_LABEL
-    if documents.trainable is not None:
-        trainable = np.zeros((num_rows, max_length), np.bool_)
-        _copy_runs(documents.trainable, sources, lengths, begins, trainable.reshape(-1))
-        np.copyto(labels, NO_LABEL, where=~trainable)
-    num_trainable = int(filled.sum()) - len(lengths)
-    for row, used in tails:
-        labels[row, used:] = NO_LABEL
-    if documents.trainable is not None:
-        num_trainable = int(np.count_nonzero(labels != NO_LABEL))
-    if pad_labels == "keep":
+        template_places, tokens, owners = _template(documents, pieces, begins, truncation_side)
+        order = np.argsort(batches[owners], kind="stable")
+        self._template_places, self._template_tokens = template_places[order], tokens[order]
+        self._first_places = _firsts(batches[owners][order], self.num_batches)
+
+        # Pads are one run at the end of each row that is not full.
+        gaps = np.flatnonzero(filled < max_length)
+        rows = np.concatenate([pieces.rows, gaps])
+        order = np.argsort(rows, kind="stable")
+        numbers = np.arange(1, len(lengths) + 1) - np.searchsorted(pieces.rows, np.arange(num_rows))[pieces.rows]
+        self._run_begins = np.concatenate([begins, (row_begins + filled)[gaps]])[order].astype(np.int32)
+        self._run_lengths = np.concatenate([lengths, max_length - filled[gaps]])[order]
+        self._run_segments = np.concatenate([numbers, np.zeros_like(gaps)])[order].astype(np.int32)
+        self._first_runs = _firsts(rows[order] // rows_of_batch, self.num_batches)
+        self._gaps = list(zip((gaps % rows_of_batch).tolist(), filled[gaps].tolist(), strict=True))
+        self._first_gaps = _firsts(gaps // rows_of_batch, self.num_batches)
+
+        self._delivered = filled.reshape(-1, rows_of_batch).sum(axis=1).tolist()
+        self._cut = np.bincount(batches, weights=pieces.cut, minlength=self.num_batches).astype(np.int64).tolist()
+
+    def write(self, number: int, arrays: dict[str, Int32s]) -> Rows:
+        """Write one of the batches, and return it with its account.
+
+        Args:
+            number: Which, from 0.
+            arrays: Written to, content overwritten whole, each int32 [rows, max_length]:
+                ``input_ids``; ``labels`` (``input_ids`` where a token carries loss, else -100); ``segment_ids`` (1, 2,
+                ... in each row, 0 for pads); ``position_ids`` (0, 1, ... in each piece, 0 for pads).
+        """
+        ids, labels, segments, positions = (arrays[name] for name in ARRAYS)
+        pieces, runs, template, gaps = (
+            slice(*firsts[number : number + 2])
+            for firsts in (self._first_pieces, self._first_runs, self._first_places, self._first_gaps)
+        )
+        tails = self._gaps[gaps]
+        # All places at once: twice as fast as a copy for each run, however long.
+        lengths = self._run_lengths[runs]
+        marks, starts = np.repeat(self._run_segments[runs], lengths), np.repeat(self._run_begins[runs], lengths)
+        segments.reshape(-1)[:] = marks
+        np.subtract(places(len(starts)), starts, out=positions.reshape(-1))
+        spans = self._spans[pieces]
+        _copy(self._ids, ids.reshape(-1), spans)
+        ids.reshape(-1)[self._template_places[template]] = self._template_tokens[template]
         for row, used in tails:
-            labels[row, used:] = pad_id if used else NO_LABEL
+            positions[row, used:] = 0
+            ids[row, used:] = self._pad_id
 
-    cut = int(pieces.cut.sum())
-    return Rows(
-        arrays,
-        TokenAccount(
-            tokenised=int(filled.sum()) + cut,
-            delivered=int(filled.sum()),
-            cut=cut,
-            trainable=num_trainable,
-            slots=num_rows * max_length,
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class _Runs:
-    """Runs of places that cover all rows, int64 [runs] each: where they begin, their length, their segment."""
-
-    begins: Int64s
-    lengths: Int64s
-    segments: Int64s
-
-
-def _mark(runs: _Runs, segments: Int32s, positions: Int32s) -> None:
-    """Write segment_ids and position_ids, all places at once: twice as fast as a copy for each run, however long."""
-    order = np.argsort(runs.begins)
-    lengths, marks = runs.lengths[order], runs.segments[order].astype(np.int32)
-    segments[:] = np.repeat(marks, lengths)
-    np.subtract(places(len(segments)), np.repeat(runs.begins[order].astype(np.int32), lengths), out=positions)
-    if not marks.all():
-        positions[segments == 0] = 0
+        labels[...] = ids
+        labels.reshape(-1)[self._begins[pieces]] = NO_LABEL
+        if self._trainable is not None:
+            trainable = np.zeros(self._shape, np.bool_)
+            _copy(self._trainable, trainable.reshape(-1), spans)
+            np.copyto(labels, NO_LABEL, where=~trainable)
+        for row, used in tails:
+            labels[row, used:] = NO_LABEL
+        delivered, cut = self._delivered[number], self._cut[number]
+        num_trainable = delivered - len(spans) if self._trainable is None else int(np.count_nonzero(labels != NO_LABEL))
+        if self._pad_labels == "keep":
+            for row, used in tails:
+                labels[row, used:] = self._pad_id if used else NO_LABEL
+        return Rows(
+            arrays,
+            TokenAccount(
+                tokenised=delivered + cut, delivered=delivered, cut=cut, trainable=num_trainable, slots=ids.size
+            ),
+        )
 
 
-def _copy_runs(
-    values: npt.NDArray[Any], sources: Int64s, lengths: Int64s, begins: Int64s, out: npt.NDArray[Any]
-) -> None:
-    """Copy ``values[source : source + length]`` to each begin: one memory copy per piece, nothing per token.
+def _firsts(numbers: Int64s, count: int) -> list[int]:
+    """Return where each of so many numbers begins in a sorted array, and where the last one ends."""
+    firsts: list[int] = np.searchsorted(numbers, np.arange(count + 1)).tolist()
+    return firsts
 
-    Where a piece holds tokens of the template the source lies beside its document, even outside of ``values``; such
+
+def _spans(sources: Int64s, lengths: Int64s, begins: Int64s, num_values: int) -> list[tuple[int, int, int, int]]:
+    """Return what to copy for each piece, nothing per token: begin and end where it goes, begin and end of the values.
+
+    Where a piece holds tokens of the template the source lies beside its document, even outside of the values; such
     places are written afterwards.
     """
     inside = np.maximum(sources, 0)
-    skipped = inside - sources
-    counts = np.minimum(sources + lengths, len(values)) - inside
+    ends = np.maximum(np.minimum(sources + lengths, num_values), inside)
+    to = begins + inside - sources
+    return list(zip(to.tolist(), (to + ends - inside).tolist(), inside.tolist(), ends.tolist(), strict=True))
+
+
+def _copy(values: npt.NDArray[Any], out: npt.NDArray[Any], spans: list[tuple[int, int, int, int]]) -> None:
     # Memory views copy without the hand-over of the interpreter lock that NumPy pays for each slice.
     taken, given = values.data, out.data
-    spans = zip((begins + skipped).tolist(), inside.tolist(), np.maximum(counts, 0).tolist(), strict=True)
-    for begin, source, count in spans:
-        given[begin : begin + count] = taken[source : source + count]
+    for begin, end, first, last in spans:
+        given[begin:end] = taken[first:last]
 
 
-def _write_template(
-    tokens: Int32s,
-    documents: Documents,
-    pieces: Pieces,
-    piece_begins: Int64s,
-    truncation_side: Literal["right", "left"],
-) -> None:
-    """Write prefix and suffix over the places that a piece has of them.
+def _template(
+    documents: Documents, pieces: Pieces, piece_begins: Int64s, truncation_side: Literal["right", "left"]
+) -> tuple[Int64s, Int32s, Int64s]:
+    """Return the places of prefix and suffix that pieces have, what is written there, and the piece of each.
 
     A piece of a document that was cut on the left still begins with the prefix; one that was cut on the right ends
     with the suffix only if the task wants it so.
     """
     whole = documents.lengths[pieces.documents]
     is_cut = pieces.cut > 0
-    begins = np.where(is_cut & (truncation_side == "left"), 0, pieces.begins)
-    for place, token in enumerate(documents.prefix):
-        at = place - begins
-        mine = (at >= 0) & (at < pieces.lengths)
-        tokens[piece_begins[mine] + at[mine]] = token
+    prefix_at = -np.where(is_cut & (truncation_side == "left"), 0, pieces.begins)
     closes = is_cut & (truncation_side == "right") & documents.close_cut
     suffix_at = np.where(closes, pieces.lengths, whole - pieces.begins) - len(documents.suffix)
-    for place, token in enumerate(documents.suffix):
-        at = suffix_at + place
-        mine = (at >= 0) & (at < pieces.lengths)
-        tokens[piece_begins[mine] + at[mine]] = token
+    at = np.concatenate(
+        [prefix_at + place for place in range(len(documents.prefix))]
+        + [suffix_at + place for place in range(len(documents.suffix))]
+        + [np.zeros(0, np.int64)]
+    )
+    template = np.array([*documents.prefix, *documents.suffix], np.int32)
+    owners = np.tile(np.arange(len(pieces.rows)), len(template))
+    mine = np.flatnonzero((at >= 0) & (at < pieces.lengths[owners]))
+    return piece_begins[owners[mine]] + at[mine], np.repeat(template, len(pieces.rows))[mine], owners[mine]
