@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tpuworker.tokens.cache import CacheCounters
 
@@ -71,7 +72,7 @@ class Counters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stages = {name: StageCount() for name in STAGES}
+        self._stages: dict[str, dict[str, Any]] = {name: asdict(StageCount()) for name in STAGES}
 
     def add(
         self,
@@ -85,15 +86,12 @@ class Counters:
     ) -> None:
         """Add to a stage."""
         with self._lock:
-            old = self._stages[stage]
-            self._stages[stage] = replace(
-                old,
-                rows=old.rows + rows,
-                bytes=old.bytes + num_bytes,
-                tokens=old.tokens + tokens,
-                busy_seconds=old.busy_seconds + busy_seconds,
-                stall_seconds=old.stall_seconds + stall_seconds,
-            )
+            counts = self._stages[stage]
+            counts["rows"] += rows
+            counts["bytes"] += num_bytes
+            counts["tokens"] += tokens
+            counts["busy_seconds"] += busy_seconds
+            counts["stall_seconds"] += stall_seconds
 
     @contextmanager
     def busy(self, stage: str) -> Iterator[None]:
@@ -107,4 +105,4 @@ class Counters:
     def snapshot(self) -> dict[str, StageCount]:
         """Return all stages as they stand."""
         with self._lock:
-            return dict(self._stages)
+            return {name: StageCount(**counts) for name, counts in self._stages.items()}
