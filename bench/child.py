@@ -24,6 +24,8 @@ from bench.tree import cpu_seconds, pss_bytes
 
 #: The window of a speed run begins after this share of an epoch at the latest.
 _MOST_WARM_UP_FRACTION = 0.1
+#: Times that the consumer of a stall run is slower than the loader.
+THINK_FACTOR = 1.2
 #: Batches after a state that a resumed run must repeat.
 CHECKED_BATCHES = 4
 
@@ -76,10 +78,7 @@ def _speed(task: Task, stream: Stream, channel: _Channel) -> None:
     batches = iter(stream)
     touch(next(batches))
     channel.send("first")
-    num_batches = stream.num_batches or 10**9
-    deadline = time.perf_counter() + task.warm_up_seconds
-    for _ in _while(batches, deadline, max(1, int(num_batches * _MOST_WARM_UP_FRACTION))):
-        pass
+    _warm_up(task, stream, batches)
     channel.send("window")
     tokens = positions = count = 0
     cpu_before, before = cpu_seconds(os.getpid()), time.perf_counter()
@@ -93,6 +92,14 @@ def _speed(task: Task, stream: Stream, channel: _Channel) -> None:
     channel.send("speed", wall=wall, cpu=cpu, tokens=tokens, slots=positions, batches=count)
 
 
+def _warm_up(task: Task, stream: Stream, batches: Iterator[Arrays]) -> float:
+    """Take batches as fast as they come and return the seconds that one took."""
+    before = time.perf_counter()
+    most = max(1, int((stream.num_batches or 10**9) * _MOST_WARM_UP_FRACTION))
+    count = sum(1 for _ in _while(batches, before + task.warm_up_seconds, most))
+    return (time.perf_counter() - before) / max(1, count)
+
+
 def _while(batches: Iterator[Arrays], deadline: float, most: int) -> Iterator[Arrays]:
     for arrays in islice(batches, most):
         yield arrays
@@ -101,11 +108,14 @@ def _while(batches: Iterator[Arrays], deadline: float, most: int) -> Iterator[Ar
 
 
 def _stall(task: Task, stream: Stream, channel: _Channel) -> None:
+    """Wait for batches as a consumer does that is a little slower than this loader in this very process."""
     batches = iter(stream)
     next(batches)
+    _warm_up(task, stream, batches)
+    think_seconds = THINK_FACTOR * _warm_up(task, stream, batches)
     waited, count, before = 0.0, 0, time.perf_counter()
     while time.perf_counter() < before + task.window_seconds:
-        time.sleep(task.think_seconds)
+        time.sleep(think_seconds)
         asked = time.perf_counter()
         arrays = next(batches, None)
         waited += time.perf_counter() - asked

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -22,8 +21,6 @@ from bench.task import Layout, Task
 
 #: A process that has not delivered by then never will.
 _MOST_SECONDS = 300.0
-#: Times that the consumer of a stall run is slower than the loader.
-_THINK_FACTOR = 1.2
 _MEMORY_EPOCHS = 4
 #: Texts by the name in the tables: the corpus, and the family of the tokenizer that was trained on it.
 TEXTS: dict[str, tuple[CorpusKind, Family]] = {
@@ -135,9 +132,7 @@ class LoaderBenchmark:
     def _stall(self, line: Line, contender: Contender) -> None:
         """Let the consumer be slower than the loader and see how long it waits all the same."""
         corpus = self._corpus(TEXTS[line.corpus][0], self._settings.megabytes, [contender])
-        batches = statistics.median(run.slots / run.wall_seconds for run in line.runs) / (32 * 1024)
-        task = self._task(contender, corpus, "pad").with_(measure="stall", think_seconds=_THINK_FACTOR / batches)
-        outcome = self._run(task)
+        outcome = self._run(self._task(contender, corpus, "pad").with_(measure="stall"))
         if outcome.failure:
             line.failures["stall"] = outcome.failure
         elif outcome.get("stall", "batches"):

@@ -33,7 +33,6 @@ class Task:
         cpus: CPUs the process and its children are kept to; empty for all.
         warm_up_seconds: Time before the window; ends early at a tenth of the corpus.
         window_seconds: Length of the window; ends early with the data.
-        think_seconds: Time the consumer takes for a batch when stalls are measured.
         position: Batches before the state is taken (``save``, ``rows``), or zero.
         most_batches: Batches after which ``rows`` ends.
         states: Directory for state files.
@@ -56,7 +55,6 @@ class Task:
     cpus: tuple[int, ...] = ()
     warm_up_seconds: float = 3.0
     window_seconds: float = 20.0
-    think_seconds: float = 0.0
     position: int = 0
     most_batches: int = 1_000_000
     states: str = ""
