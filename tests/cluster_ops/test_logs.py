@@ -16,7 +16,7 @@ from tpulaunch.cluster.log_follow import follow_logs
 from tpulaunch.cluster.logs import JobRef, LogLine, Notice, Selection, label_width, print_logs
 from tpulaunch.cluster.objects import Object
 from tpulaunch.cluster.pod_log import Choice
-from tpulaunch.errors import NotFoundError
+from tpulaunch.errors import InputError, NotFoundError
 
 RUNNING = {"name": "worker", "restartCount": 0, "state": {"running": {}}}
 ENDED = {"name": "worker", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}
@@ -261,19 +261,12 @@ def test_without_follow_the_hosts_are_merged_by_time_and_each_keeps_its_own_orde
     world.write(name_of(pods[0]), b"clock went back\n", at_ns=2)
     world.write(name_of(pods[1]), b"b\n", at_ns=2)
     world.write(name_of(pods[1]), b"d", at_ns=4)
-    heard: list[str] = []
     with serving(world) as api:
-        print_logs(
-            JobRef(api, "ml", "tiny"),
-            Selection(),
-            Choice(),
-            lambda item: heard.append(
-                item.text if isinstance(item, Notice) else f"{item.source.label} {item.line.text}"
-            ),
-        )
+        heard = heard_of(api)
         with pytest.raises(NotFoundError, match="other does not exist in namespace ml"):
-            print_logs(JobRef(api, "ml", "other"), Selection(), Choice(), heard.append)  # type: ignore[arg-type]
+            print_logs(JobRef(api, "ml", "other"), EVERY_HOST, ALL_LINES, print)
     assert heard == [
+        "no pod: 1/1 (the job is starting); tpulaunch status tiny says why",
         "not started yet: 1/0; tpulaunch status tiny says why",
         "0/0 a",
         "0/1 b",
@@ -281,6 +274,44 @@ def test_without_follow_the_hosts_are_merged_by_time_and_each_keeps_its_own_orde
         "0/0 clock went back",
         "0/1 d",
     ]
+
+
+def heard_of(api: Api, selection: Selection = EVERY_HOST) -> list[str]:
+    heard: list[str] = []
+
+    def take(item: LogLine | Notice) -> None:
+        heard.append(item.text if isinstance(item, Notice) else f"{item.source.label} {item.line.text}")
+
+    print_logs(JobRef(api, "ml", "tiny"), selection, ALL_LINES, take)
+    return heard
+
+
+def test_a_host_of_a_failed_job_whose_pod_kubernetes_removed_is_named_and_never_silent() -> None:
+    world, pod = World(), pod_at(1, 1)
+    start(world, pod, slices=2, hosts=2)
+    world.write(name_of(pod), b"it broke here\n")
+    end_job(world, pod, result="Failed")
+    with serving(world) as api:
+        notice, line = heard_of(api)
+        assert notice.startswith("no pod left: 0/0, 0/1, 1/0 (the job is failed). Kubernetes removes the pods that")
+        assert 'resource.labels.pod_name:"tiny-"' in notice
+        assert line == "1/1 it broke here"
+        with pytest.raises(NotFoundError, match=r"no pod left: 0/1 \(the job is failed\)"):
+            heard_of(api, Selection(((0, 1),)))
+
+
+def test_a_host_that_the_job_does_not_have_is_refused_with_those_it_has() -> None:
+    world = World()
+    start(world, pod_at(), slices=2, hosts=4)
+    with serving(world) as api, pytest.raises(InputError, match=r"found 2/0, 0/4; wanted .* 0/0 to 1/3"):
+        heard_of(api, Selection(((2, 0), (0, 4), (1, None))))
+
+
+def test_hosts_without_a_pod_yet_are_told_of_while_the_job_lives() -> None:
+    world = World()
+    start(world, slices=2, hosts=2)
+    with serving(world) as api:
+        assert heard_of(api) == ["no pod: every host (the job is starting); tpulaunch status tiny says why"]
 
 
 def test_the_prefix_is_as_wide_as_the_widest_host_from_the_first_line_on() -> None:

@@ -62,7 +62,9 @@ def logs(
     api = access.connect()
     namespace, _ = access.namespace_in(api)
     job = JobRef(api, namespace, name.rpartition("/")[2])
-    printer = LogPrinter(label_width(job.get()), color=color, raw=raw, stamps=timestamps, prefix=prefix)
+    jobset = job.get()
+    selection.of(jobset)
+    printer = LogPrinter(label_width(jobset), color=color, raw=raw, stamps=timestamps, prefix=prefix)
     if follow:
         _follow(job, selection, choice, printer)
     else:

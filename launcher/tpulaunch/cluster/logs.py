@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tpulaunch.cluster.api import Api
-from tpulaunch.cluster.conditions import phase_of
+from tpulaunch.cluster.conditions import Phase, phase_of
 from tpulaunch.cluster.errors import ApiError
 from tpulaunch.cluster.kinds import JOBSET, POD
 from tpulaunch.cluster.lines import StampedLine
@@ -22,7 +23,7 @@ from tpulaunch.cluster.pod_log import (
     worker_containers,
 )
 from tpulaunch.cluster.state import hosts_of, present_pods
-from tpulaunch.errors import NotFoundError
+from tpulaunch.errors import InputError, NotFoundError
 from tpuworker.spec.wire import CONTAINER
 
 
@@ -82,15 +83,36 @@ class Selection:
         """Say whether a host is wanted."""
         return not self.hosts or any(place[0] == s and host in (None, place[1]) for s, host in self.hosts)
 
+    def of(self, jobset: Object) -> list[tuple[int, int]]:
+        """Return the (slice, host of the slice) of a job that are wanted, in order.
+
+        Raises:
+            InputError: A host is wanted that the job does not have.
+        """
+        slices, hosts = _size(jobset)
+        strangers = [
+            f"{s}/{'*' if host is None else host}" for s, host in self.hosts if s >= slices or (host or 0) >= hosts
+        ]
+        if strangers:
+            raise InputError(
+                f"--host: found {', '.join(strangers)}; wanted one of the job's own, 0/0 to {slices - 1}/{hosts - 1}"
+            )
+        return [place for place in itertools.product(range(slices), range(hosts)) if self.takes(place)]
+
+
+def _size(jobset: Object) -> tuple[int, int]:
+    """Return the slices of a job and the hosts of one."""
+    job = dig(jobset, "spec", "replicatedJobs", 0, default={})
+    return int(job.get("replicas", 1)), hosts_of(job)
+
 
 def label_width(jobset: Object) -> int:
     """Return the width of the widest ``slice/host`` of a job, so that prefixes line up from the first line on."""
-    jobs = dig(jobset, "spec", "replicatedJobs", default=[])
-    widths = [len(f"{int(job.get('replicas', 1)) - 1}/{hosts_of(job) - 1}") for job in jobs]
+    slices, hosts = _size(jobset)
     containers = dig(
         jobset, "spec", "replicatedJobs", 0, "template", "spec", "template", "spec", "containers", default=[]
     )
-    return max(widths, default=3) + (2 if len(containers) > 1 else 0)
+    return len(f"{slices - 1}/{hosts - 1}") + (2 if len(containers) > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -122,15 +144,15 @@ def print_logs(job: JobRef, selection: Selection, choice: Choice, out: Out) -> N
     """Hand on what the hosts have logged so far, merged by time.
 
     Raises:
-        NotFoundError: There is no such job.
+        InputError: A host is wanted that the job does not have.
+        NotFoundError: There is no such job, or it has ended and no pod of the wanted hosts is left.
     """
-    jobset, name = job.get(), job.name
-    pods = present_pods(job.pods())
+    jobset = job.get()
+    wanted, pods = selection.of(jobset), present_pods(job.pods())
     streams: list[Iterator[tuple[int, int, int, LogLine]]] = []
     silent: list[str] = []
-    for place, pod in sorted(pods.items()):
-        if not selection.takes(place):
-            continue
+    for place in wanted:
+        pod = pods.get(place, {})
         for twin, container in enumerate(worker_containers(pod, selection.container)):
             source = source_of(jobset, place, twin)
             if not container_state(pod, container).has_started:
@@ -138,12 +160,30 @@ def print_logs(job: JobRef, selection: Selection, choice: Choice, out: Out) -> N
                 continue
             where = LogPlace(job.api, job.namespace, name_of(pod), container)
             streams.append(_stamped(where, container_state(pod, container), source, choice, out))
+    _tell_podless(job, phase_of(jobset), [place for place in wanted if place not in pods], len(wanted), out)
     if silent:
-        out(Notice(f"not started yet: {', '.join(silent)}; tpulaunch status {name} says why"))
-    elif not pods:
-        out(Notice(f"the job has no pods ({phase_of(jobset)}); tpulaunch status {name} says why"))
+        out(Notice(f"not started yet: {', '.join(silent)}; tpulaunch status {job.name} says why"))
     for *_, line in heapq.merge(*streams, key=lambda item: item[:3]):
         out(line)
+
+
+def _tell_podless(job: JobRef, phase: Phase, podless: list[tuple[int, int]], num_wanted: int, out: Out) -> None:
+    """Tell of hosts that have no pod: not yet while the job lives, no more once it has ended."""
+    if not podless:
+        return
+    names = "every host" if len(podless) == num_wanted > 1 else ", ".join(f"{s}/{host}" for s, host in podless)
+    if not phase.is_terminal:
+        out(Notice(f"no pod: {names} (the job is {phase.lower()}); tpulaunch status {job.name} says why"))
+        return
+    text = (
+        f"no pod left: {names} (the job is {phase.lower()}). Kubernetes removes the pods that still run when a job "
+        f"fails, and their logs with them; on GKE, Cloud Logging keeps the lines: gcloud logging read "
+        f'\'resource.type="k8s_container" resource.labels.namespace_name="{job.namespace}" '
+        f'resource.labels.pod_name:"{job.name}-"\''
+    )
+    if len(podless) == num_wanted:
+        raise NotFoundError(text)
+    out(Notice(text))
 
 
 def _stamped(
@@ -165,5 +205,4 @@ def _stamped(
 
 def source_of(jobset: Object, place: tuple[int, int], twin: int) -> Source:
     """Return the source of a container's lines."""
-    hosts = hosts_of(dig(jobset, "spec", "replicatedJobs", 0, default={}))
-    return Source(*place, rank=place[0] * hosts + place[1], twin=twin)
+    return Source(*place, rank=place[0] * _size(jobset)[1] + place[1], twin=twin)
