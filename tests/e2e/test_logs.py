@@ -89,7 +89,10 @@ def test_ctrl_c_detaches_and_leaves_the_job_running(user: User) -> None:
     assert process.returncode == 130
     assert "detached; the job runs on" in words
     assert "Traceback" not in words
-    assert user.types("status", "tiny", "-o", "json").data["phase"] == "Running"
+    phase = eventually(
+        lambda: user.types("status", "tiny", "-o", "jsonpath={.phase}").out, lambda out: out != "Starting"
+    )
+    assert phase == "Running"
 
 
 def test_the_workers_records_become_verdict_step_and_rate_in_the_status(user: User) -> None:
