@@ -91,6 +91,8 @@ class _Stream:
         self._cursor = self._loader.cursor
         self.num_batches = self._loader.plan.num_steps // task.epochs
         self._backend = _started(task, identity)
+        # A consumer that only waits leaves the batch on the device, as a training step does.
+        self._is_read_back = task.measure != "stall"
 
     def __iter__(self) -> Iterator[Arrays]:
         backend = self._backend
@@ -112,6 +114,8 @@ class _Stream:
     def _back(self, backend: backends.Backend, moved: Mapping[str, Any], cursor: Cursor) -> Arrays:
         """Return a batch on the device as the consumer reads it; the state is that of this batch."""
         self._cursor = cursor
+        if not self._is_read_back:
+            return {}
         return {name: np.asarray(rows) for name, rows in backend.local_rows(moved).items()}
 
     def state(self) -> object:
