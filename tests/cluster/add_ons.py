@@ -155,7 +155,8 @@ def _discovered(api: Api) -> set[tuple[str, str, str]]:
 def _is_listed(api: Api, group: str, version: str, plural: str) -> bool:
     try:
         served = api.request("GET", f"/apis/{group}/{version}")
-        api.request("GET", f"/apis/{group}/{version}/{plural}", query={"limit": "1"})
+        # All of them, as a controller asks: a part is answered from storage before the cache behind the rest is filled.
+        api.request("GET", f"/apis/{group}/{version}/{plural}")
     except ApiError:
         return False
     return any(each["name"] == plural for each in served["resources"])

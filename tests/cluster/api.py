@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -119,16 +120,25 @@ class Api:
         *,
         accept: str = "application/json",
     ) -> Any:
-        """Sends one request and returns the parsed answer; raises `ApiError` for anything but success."""
+        """Sends one request and returns the parsed answer; raises `ApiError` for anything but success.
+
+        A question that the server puts off (429: its storage of a new kind is not ready, or it is busy) is asked again
+        when it says, as every client of Kubernetes does.
+        """
         with_query = f"{path}?{urlencode(query)}" if query else path
         encoded = None if body is None else json.dumps(body).encode()
-        response = self._pool.request(
-            method,
-            self._host + with_query,
-            body=encoded,
-            headers=self._headers(content_type, accept),
-            timeout=REQUEST_SECONDS,
-        )
+        patience = Patience()
+        while True:
+            response = self._pool.request(
+                method,
+                self._host + with_query,
+                body=encoded,
+                headers=self._headers(content_type, accept),
+                timeout=REQUEST_SECONDS,
+            )
+            if method != "GET" or response.status != 429 or not patience.remaining_seconds:
+                break
+            time.sleep(float(response.headers.get("Retry-After", 1)))
         if response.status >= 300:
             raise ApiError(method, with_query, response.status, response.data)
         is_json = response.headers.get("Content-Type", "").startswith("application/json")
