@@ -17,7 +17,7 @@ from tests.tokens.builders import make_data, make_reference, make_tokenizer
 from tests.tokens.families import FAMILIES, byte_level_bpe, corpus, nfc_style
 from tpuworker.errors import SpecError, TokenizerError
 from tpuworker.spec.data import TokenizerSpec
-from tpuworker.tokens.choose import Trials, judge_engines, make_engine
+from tpuworker.tokens.choose import Trials, judge_engines, make_engine, threads_of_fast
 from tpuworker.tokens.engine import Encoded, Engine, Texts
 from tpuworker.tokens.engines import load_engine
 from tpuworker.tokens.engines.gigatoken import GigatokenEngine
@@ -78,6 +78,21 @@ def test_auto_takes_the_first_engine_that_proves_equal(family: str, engine: str)
     found = make_engine(verdict, make_spec(), make_tokenizer(json_text), num_threads=2).encode(texts)
     assert not len(differing(found, make_reference(json_text).encode(texts)))
     assert found.ids.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("family", "threads"),
+    [
+        ("byte-level", {1: 1, 2: 1, 8: 7}),
+        ("llama-3", {1: 1, 2: 1, 8: 7}),
+        ("llama-2", {1: 1, 2: 2, 8: 8}),
+    ],
+)  # fmt: skip
+def test_a_fast_engine_leaves_a_processor_to_reading_only_where_it_is_not_the_bottleneck(
+    family: str, threads: dict[int, int]
+) -> None:
+    tokenizer = make_tokenizer(FAMILIES[family]())
+    assert {processors: threads_of_fast(tokenizer, processors) for processors in threads} == threads
 
 
 @pytest.mark.parametrize("engine", ["fastokens", "gigatoken", "reference"])
