@@ -54,7 +54,7 @@ class Tokenizer:
 
     @cached_property
     def _read_once(self) -> tuple[str, bool]:
-        # Both in one go: the file may have 30 MB, and its parsed content ten times as much, which is not kept.
+        # Both from one parse, whose result is not kept: the file may have 30 MB.
         file = json.loads(self.json_text)
         content = json.dumps(file, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         fingerprint = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
