@@ -38,6 +38,36 @@ def test_plan_shows_rows_steps_and_ram(tpulaunch: Run, directory: Path) -> None:
     assert "ct6e-standard-4t (720 GiB)" in lines["its RAM"]
 
 
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ("stream", ("5 in all, as train.steps says; documents are packed as they come, epoch after epoch", None, "-")),
+        ("exact", ("guessed from bytes until documents are measured at start", "rows of an epoch left out", ".")),
+    ],
+)
+@pytest.mark.parametrize("num_sources", [1, 2])
+def test_plan_shows_packed_data_as_a_table(
+    tpulaunch: Run, directory: Path, form: str, shown: tuple[str, str | None, str], num_sources: int
+) -> None:
+    steps, remainder, epochs = shown
+    sources = [{"files": f"{name}/*.parquet"} for name in ("books", "web")[:num_sources]]
+    for name in ("books", "web"):
+        texts = [f"{number} words of a document of its own, and {number} more of them" for number in range(2000)]
+        (directory / name).mkdir()
+        pq.write_table(pa.table({"text": texts}), directory / name / "a.parquet")
+    data = {"sources": sources, "layout": "pack", "packing": {"form": form}}
+    ended = tpulaunch("plan", "-", stdin=spec_text(data=data, train={"steps": 5}))
+    assert ended.code == 0, ended.err
+    table, _, rest = ended.out.partition("\n\n")
+    lines = {line[:16].strip(): line[16:] for line in rest.splitlines()}
+    assert lines["steps"].endswith(steps)
+    assert lines.get("remainder", "").endswith(remainder or "")
+    assert ("remainder" in lines) == (remainder is not None)
+    last_column = [line.split()[-1] for line in table.splitlines()[1:]]
+    assert len(last_column) == num_sources
+    assert all(epochs in cell for cell in last_column)
+
+
 def test_plan_speaks_json(tpulaunch: Run, directory: Path) -> None:
     write_rows(directory / "corpus/a.parquet", 128, text="some words")
     told = json.loads(tpulaunch("plan", "-", "-o", "json", stdin=spec_text()).out)

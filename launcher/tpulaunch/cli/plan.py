@@ -57,7 +57,9 @@ def plan(
 
 def _source_rows(told: dict[str, Any]) -> Iterator[tuple[object, ...]]:
     weights = sum(source["weight"] for source in told["sources"])
-    for source, epochs in zip(told["sources"], told["plan"]["source_epochs"], strict=True):
+    # Under stream packing nobody knows: documents are packed as they come, and show their epoch as the run goes.
+    epochs = [f"{each:.2f}" for each in told["plan"]["source_epochs"]] or ["-"] * len(told["sources"])
+    for source, passed in zip(told["sources"], epochs, strict=True):
         yield (
             source["name"],
             source["files"],
@@ -67,7 +69,7 @@ def _source_rows(told: dict[str, Any]) -> Iterator[tuple[object, ...]]:
             source["column"],
             size(source["decoded_bytes"]),
             f"{source['weight'] / weights:.1%}",
-            f"{epochs:.2f}",
+            passed,
         )
 
 
@@ -80,8 +82,12 @@ def _lines(job: TPUJob, numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     left = "left out" if numbers["remainder"] == "drop" else "without loss fill the last batch"
     cut = ", as train.steps says" if job.spec.train.steps == numbers["num_steps"] else ""
-    yield "steps", f"{numbers['steps_per_epoch']:,} an epoch, {numbers['num_steps']:,} in all{cut}"
-    yield "remainder", f"{numbers['remainder_rows']:,} rows of an epoch {left}"
+    if numbers["packing"] == "stream":
+        yield "steps", f"{numbers['num_steps']:,} in all{cut}; documents are packed as they come, epoch after epoch"
+    else:
+        guess = "; guessed from bytes until documents are measured at start" if numbers["is_estimate"] else ""
+        yield "steps", f"{numbers['steps_per_epoch']:,} an epoch, {numbers['num_steps']:,} in all{cut}{guess}"
+        yield "remainder", f"{numbers['remainder_rows']:,} rows of an epoch {left}"
     windows = ", ".join(map(str, numbers["window_rows"]))
     yield "lanes", f"{numbers['num_lanes']}, {numbers['num_lanes'] // hosts} a host; windows of {windows} rows"
     rows, rule = numbers["buffer_rows"], numbers["buffer_rule"]
