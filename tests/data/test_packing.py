@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -202,6 +204,19 @@ def test_a_stream_under_truncate_splits_no_document(corpus: str) -> None:
                 piece = [token for token, here in zip(row, marks, strict=True) if here == mark]
                 assert len(set(piece)) == 1
                 assert len(piece) == min(LENGTH, length_of(piece[0]))
+
+
+def test_a_stream_decodes_a_unit_about_once_for_each_visit_of_a_lane(tmp_path: Path) -> None:
+    """A call that asks nothing of a lane must not let its units go: six times as many were decoded."""
+    texts = [f"{n + 1} {length_of(n + 1)}" for n in range(1600)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=50)
+    shuffle = {"lanes": BATCH, "seed": 2, "buffer_size": 320}
+    job = pack_job(f"{tmp_path}/*.parquet", "stream", shuffle=shuffle, train={"steps": 200})
+    pipeline = NumberPipeline(job.rows_per_host, records_per_call=8)
+    with Loader(job, Host(0, 1), build_index(job), pipeline) as loader:
+        assert len(list(loader)) == 200
+        stages = loader.stats().stages
+    assert stages["read"].rows < stages["decode"].rows < 1.5 * stages["read"].rows
 
 
 def test_a_stream_without_steps_is_refused_with_the_two_ways_out(corpus: str) -> None:

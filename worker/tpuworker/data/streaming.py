@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tpuworker.data.batches import BadRow, HostBatch, Made, Work, bad_rows, checked
 from tpuworker.data.cursor import Cursor
 from tpuworker.data.lane_rows import WINDOW, LaneRows, Waiting, stream_rows, window_rows
-from tpuworker.data.rows import GatheredRows
+from tpuworker.data.rows import GatheredRows, UnitKey
 from tpuworker.data.sequence import Sequence
 from tpuworker.errors import DataError, Fault
 from tpuworker.layout.pieces import Pieces, in_rows
@@ -93,9 +93,18 @@ class StreamMaking:
             inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             refs = self._sequence.documents(lanes + self._work.lanes.start, self._next[lanes] + inside)
             self._next += counts
-            fetched = self._work.tokenising.fetch(refs, [*refs.touched, *refs.open_units])
-            yield StreamPiece(fetched, lanes)
+            wanted = [*refs.touched, *refs.open_units, *self._coming_units(counts)]
+            yield StreamPiece(self._work.tokenising.fetch(refs, wanted), lanes)
             steps = max(1.0, self._work.pipeline.records_per_call / max(1.0, float(counts.sum()) / steps))
+
+    def _coming_units(self, counts: Int64s) -> tuple[UnitKey, ...]:
+        """Return the open units of all lanes until each has had as many documents once more.
+
+        Also of lanes that this piece asks nothing of: units that are not named are let go, to be decoded again.
+        """
+        lanes = np.repeat(np.arange(len(counts)), 2)
+        places = np.stack([self._next, self._next + counts], axis=1).reshape(-1)
+        return self._sequence.documents(lanes + self._work.lanes.start, places).open_units
 
     def _wanted(self, target: float) -> Int64s | None:
         """Return documents to ask for in each lane, int64 [lanes]; None once all steps were made.
