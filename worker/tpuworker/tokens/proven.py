@@ -199,11 +199,12 @@ def _chosen(texts: object) -> Int64s:
     offsets = np.frombuffer(offset_buffer, width)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     content_bytes = np.frombuffer(content, np.uint8)
     lengths = np.diff(offsets)
-    mixed = lengths.astype(np.uint64) + np.uint64(1)
-    for eighth in range(8):
-        at = np.minimum(offsets[:-1] + lengths * (2 * eighth + 1) // 16, len(content_bytes) - 1)
-        # An empty text has no bytes of its own, and must not be judged by its neighbour's.
-        mixed = (mixed ^ np.where(lengths > 0, content_bytes[at], 0).astype(np.uint64)) * _GOLDEN
+    eighths = np.arange(1, 16, 2)
+    at = offsets[:-1, None] + lengths[:, None] * eighths // 16
+    # [texts, 8] bytes are one word each. An empty text has no bytes of its own: its neighbour's must not judge it.
+    words = content_bytes[np.minimum(at, len(content_bytes) - 1)].view(np.uint64).reshape(-1)
+    mixed = (np.where(lengths > 0, words, 0) ^ lengths.astype(np.uint64)) * _GOLDEN
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * _GOLDEN
     return np.flatnonzero((mixed >> np.uint64(32)) % np.uint64(CHECK_ONE_OF) == 0).astype(np.int64)
 
 
