@@ -12,8 +12,8 @@ from tokenizers import Tokenizer as HFTokenizer
 
 from tests.tokens.builders import make_reference, make_tokenizer
 from tests.tokens.families import FAMILIES
-from tpuworker.layout.pad import ARRAYS, pad_rows
-from tpuworker.layout.rows import RowBuffers, Rows
+from tpuworker.layout.pad import ARRAYS, PaddedBatches
+from tpuworker.layout.rows import RowBuffers, Rows, TokenAccount
 from tpuworker.tasks.text import PretrainTask, TextTask
 from tpuworker.tokens.documents import BadRecord, Documents
 
@@ -28,10 +28,19 @@ def make_documents(*contents: list[int], **fields: object) -> Documents:
 
 
 def padded(documents: Documents, max_length: int, num_rows: int | None = None, **options: object) -> Rows:
-    arrays = RowBuffers(ARRAYS, num_rows or documents.num_documents, max_length).take()
-    for array in arrays.values():
-        array.fill(-7)  # a buffer that was used before
-    return pad_rows(documents, arrays, pad_id=PAD, **options)  # type: ignore[arg-type]
+    return padded_batches(documents, max_length, num_rows or documents.num_documents, **options)[0]
+
+
+def padded_batches(documents: Documents, max_length: int, num_rows: int, **options: object) -> list[Rows]:
+    batches = PaddedBatches(documents, (num_rows, max_length), **{"pad_id": PAD} | options)  # type: ignore[arg-type]
+    buffers = RowBuffers(ARRAYS, num_rows, max_length)
+    made = []
+    for number in range(batches.num_batches):
+        arrays = buffers.take()
+        for array in arrays.values():
+            array.fill(-7)  # a buffer that was used before
+        made.append(batches.write(number, arrays))
+    return made
 
 
 def listed(rows: Rows, name: str) -> list[list[int]]:
@@ -50,8 +59,7 @@ def test_text_rows_are_those_of_the_library(family: str, side: str) -> None:
         hf.enable_padding(length=max_length, pad_id=tokenizer.pad_id)
         wanted = hf.encode_batch(texts)
         documents = TextTask(tokenizer, make_reference(json_text)).encode(pa.array(texts))
-        arrays = RowBuffers(ARRAYS, len(texts), max_length).take()
-        rows = pad_rows(documents, arrays, pad_id=tokenizer.pad_id, truncation_side=side)  # type: ignore[arg-type]
+        rows = padded(documents, max_length, pad_id=tokenizer.pad_id, truncation_side=side)
         assert listed(rows, "input_ids") == [encoding.ids for encoding in wanted]
         for row, encoding in zip(listed(rows, "attention_mask"), wanted, strict=True):
             assert row == encoding.attention_mask or (
@@ -84,6 +92,13 @@ def test_a_document_cut_at_its_end_does_not_end_unless_the_task_says_so() -> Non
     assert listed(padded(closed, 4, truncation_side="left"), "input_ids") == [[BEGIN, 4, 5, END]]
 
 
+def test_a_document_cut_inside_its_end_keeps_what_has_room() -> None:
+    rows = padded(make_documents([1, 2, 3], prefix=(BEGIN,), suffix=(END, PAD)), 5)
+    assert listed(rows, "input_ids") == listed(rows, "labels") == [[BEGIN, 1, 2, 3, END]]
+    assert listed(rows, "attention_mask") == [[1] * 5]
+    assert (rows.account.delivered, rows.account.cut) == (5, 1)
+
+
 def test_a_document_that_just_fits_keeps_its_end() -> None:
     rows = padded(make_documents([1, 2], [1, 2, 3], prefix=(BEGIN,), suffix=(END,)), 4)
     assert listed(rows, "input_ids") == [[BEGIN, 1, 2, END], [BEGIN, 1, 2, 3]]
@@ -108,9 +123,49 @@ def test_rows_without_a_document_attend_to_one_pad_and_learn_nothing(name: str) 
     assert listed(rows, name) == wanted[name]
 
 
-def test_more_documents_than_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 documents for 1 rows"):
-        padded(make_documents([1], [2]), 4, num_rows=1)
+@given(
+    contents=st.lists(st.lists(st.integers(0, 80), max_size=9), max_size=20),
+    num_rows=st.integers(1, 7),
+    options=st.fixed_dictionaries(
+        {"truncation_side": st.sampled_from(["right", "left"]), "pad_labels": st.sampled_from(["mask", "keep"])}
+    ),
+    seed=st.one_of(st.none(), st.integers(0, 9)),
+    template=st.sampled_from([((), ()), ((BEGIN,), ()), ((BEGIN,), (END, END))]),
+)
+def test_a_row_and_its_part_of_the_account_do_not_depend_on_what_it_is_written_with(
+    contents: list[list[int]],
+    num_rows: int,
+    options: dict[str, object],
+    seed: int | None,
+    template: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
+    fields = {"prefix": template[0], "suffix": template[1]}
+    size = sum(map(len, contents))
+    flags = None if seed is None else np.random.default_rng(seed).random(size) < 0.5
+    documents = make_documents(*contents, trainable=flags, **fields)
+    batches = padded_batches(documents, 6, num_rows, **options)
+    assert len(batches) == max(1, -(-len(contents) // num_rows))
+    ends = np.cumsum([0, *map(len, contents)]).tolist()
+    alone = [
+        padded(make_documents(content, trainable=None if flags is None else flags[begin:end], **fields), 6, **options)
+        for content, begin, end in zip(contents, ends[:-1], ends[1:], strict=True)
+    ]
+    nothing = padded(make_documents(), 6, num_rows=1, **options)
+    alone += [nothing] * (len(batches) * num_rows - len(alone))
+    for name in ARRAYS:
+        together = [row for batch in batches for row in listed(batch, name)]
+        assert together == [row for batch in alone for row in listed(batch, name)]
+    for number, batch in enumerate(batches):
+        mine = alone[number * num_rows : (number + 1) * num_rows]
+        assert batch.account == sum((rows.account for rows in mine), TokenAccount())
+
+
+def test_rows_that_are_longer_than_a_block_of_the_copy_are_whole() -> None:
+    contents = [list(range(90_000)), list(range(70_000)), list(range(10))]
+    rows = padded(make_documents(*contents), 80_000)
+    assert listed(rows, "input_ids") == [
+        contents[0][:80_000], contents[1] + [PAD] * 10_000, contents[2] + [PAD] * 79_990,
+    ]  # fmt: skip
 
 
 @given(

@@ -295,7 +295,7 @@ def test_a_probe_shows_rows_as_text_with_the_trained_tokens_marked(layout: str) 
     if layout == "pack":
         rows = next(pipeline.packed(documents, pipeline.plan(documents.lengths)))
     else:
-        rows = pipeline.rows(documents)
+        rows = next(pipeline.padded(documents))
     shown = probe_rows(rows.arrays, tokenizer, 1)
     text = shown[0].describe()
     assert f"<|user|>hello{END}" in text

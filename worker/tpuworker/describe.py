@@ -71,7 +71,7 @@ def _rows(data: DataSpec, index: Index, count: int) -> list[dict[str, Any]]:
         if is_packed:
             made = next(pipeline.packed(documents, pipeline.plan(documents.lengths).select(0, count)))
         else:
-            made = pipeline.rows(documents)
+            made = next(pipeline.padded(documents))
         num_rows = len(made.arrays["input_ids"]) if is_packed else documents.num_documents
         why = {} if is_packed else {bad.row: bad.reason for bad in documents.bad}
         found += [

@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What the loader calls: ``encode`` for many records at once, ``rows`` for each batch; ``batch`` does both.
+    """What the loader calls: ``encode`` for many records at once, ``padded`` for their batches; ``batch`` does both.
 
-    Engines are a quarter faster on a thousand documents a call than on a few dozen, so a loader reads ahead, calls
-    ``encode`` for several batches, and cuts the documents with
-    ``Documents.select``. Packed documents go through ``plan`` and ``packed``.
+    Engines are a quarter faster on a thousand documents a call than on a few dozen, so a loader reads ahead and calls
+    ``encode`` for several batches. Packed documents go through ``plan`` and ``packed`` instead of ``padded``.
 
     Attributes:
         data: The job's data section.
@@ -89,18 +88,23 @@ class Pipeline:
         """
         return self.task.encode(column)
 
-    def rows(self, documents: Documents) -> Rows:
-        """Return one padded batch of at most as many documents as it has rows; the rest of its rows carry no loss.
+    def padded(self, documents: Documents) -> Iterator[Rows]:
+        """Yield consecutive batches, a document a row: ``input_ids``, ``attention_mask``, ``labels``.
 
         Under ``layout: pad`` only; the rows of packed documents need a plan, see :meth:`packed`.
+
+        Args:
+            documents: Any number; rows of the last batch that have none carry no loss.
         """
-        return pad.pad_rows(
+        batches = pad.PaddedBatches(
             documents,
-            self.buffers.take(),
+            self.buffers.shape,
             pad_id=self.tokenizer.pad_id,
             truncation_side=self.data.truncation_side,
             pad_labels=self.data.pad_labels,
         )
+        for number in range(batches.num_batches):
+            yield batches.write(number, self.buffers.take())
 
     def plan(self, lengths: Int64s) -> Pieces:
         """Return which part of which document stands in which row: a pure function of one window of lengths.
@@ -138,8 +142,13 @@ class Pipeline:
 
         Args:
             column: At most as many records as the batch has rows.
+
+        Raises:
+            ValueError: More records.
         """
-        return self.rows(self.encode(column)).arrays
+        if len(column) > self.buffers.shape[0]:
+            raise ValueError(f"{len(column)} records for {self.buffers.shape[0]} rows")
+        return next(self.padded(self.encode(column))).arrays
 
 
 def sample_texts(data: DataSpec, tokenizer: Tokenizer, column: pa.Array | pa.ChunkedArray) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -34,11 +34,11 @@ class RowPipeline(Pipeline, Protocol):
         ...
 
     def encode(self, column: Any) -> Any:
-        """Return documents: one per record, with ``bad`` and ``select(begin, end)``."""
+        """Return documents: one per record, with ``bad``."""
         ...
 
-    def rows(self, documents: Any) -> Any:
-        """Return the batch of as many documents as it has rows, with ``arrays``."""
+    def padded(self, documents: Any) -> Iterator[Any]:
+        """Yield consecutive batches of documents, one a row, each with ``arrays``."""
         ...
 
 

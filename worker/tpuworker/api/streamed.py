@@ -188,8 +188,7 @@ class StreamReader:
         documents = self.pipeline.encode(column)
         found = {bad.row: f"{bad.reason} {bad.detail}".rstrip() for bad in documents.bad}
         self._refuse_bad({int(row): "null" for row in np.flatnonzero(column.is_null())} | found, places)
-        for number, place in enumerate(places):
-            made = self.pipeline.rows(documents.select(number * self.batch_size, (number + 1) * self.batch_size))
+        for made, place in zip(self.pipeline.padded(documents), places, strict=True):
             yield StreamBatch(made.arrays, place)
 
     def _refuse_bad(self, bad: Mapping[int, str], places: list[StreamPlace]) -> None:

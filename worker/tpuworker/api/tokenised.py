@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +42,6 @@ class TokenRows:
         empty = np.flatnonzero(~np.any(self.arrays["labels"] != NO_LABEL, axis=1))
         return tuple(np.setdiff1d(empty, self.absent).tolist())
 
-    def select(self, begin: int, end: int) -> TokenRows:
-        """Return rows ``begin`` to ``end`` (exclusive) without a copy."""
-        arrays = {name: array[begin:end] for name, array in self.arrays.items()}
-        return TokenRows(arrays, absent=tuple(place - begin for place in self.absent if begin <= place < end))
-
 
 @dataclass(frozen=True)
 class TokenisedPipeline:
@@ -55,11 +50,13 @@ class TokenisedPipeline:
     Attributes:
         names: Columns, as they stand in the struct; one alone is the column itself.
         max_length: Ids of every row.
+        num_rows: Rows of a batch.
         records_per_call: Records that are best taken at once.
     """
 
     names: tuple[str, ...]
     max_length: int
+    num_rows: int
     records_per_call: int = 1024
 
     @property
@@ -88,13 +85,14 @@ class TokenisedPipeline:
         mask[absent, 0] = 1
         return TokenRows({name: arrays[name] for name in TOKEN_COLUMNS}, absent=tuple(absent.tolist()))
 
-    def rows(self, made: TokenRows) -> Rows:
-        """Return a batch of rows that were made together with others."""
-        ids, labels = made.arrays["input_ids"], made.arrays["labels"]
-        delivered = int(np.count_nonzero(made.arrays["attention_mask"]))
-        trainable = int(np.count_nonzero(labels != NO_LABEL))
-        account = TokenAccount(tokenised=delivered, delivered=delivered, trainable=trainable, slots=ids.size)
-        return Rows(made.arrays, account)
+    def padded(self, made: TokenRows) -> Iterator[Rows]:
+        """Yield consecutive batches of rows, without a copy."""
+        for first in range(0, len(made.arrays["input_ids"]), self.num_rows):
+            arrays = {name: array[first : first + self.num_rows] for name, array in made.arrays.items()}
+            delivered = int(np.count_nonzero(arrays["attention_mask"]))
+            trainable = int(np.count_nonzero(arrays["labels"] != NO_LABEL))
+            slots = arrays["input_ids"].size
+            yield Rows(arrays, TokenAccount(delivered, delivered, trainable=trainable, slots=slots))
 
     def batch(self, column: Any) -> dict[str, Int32s]:
         """Return ``input_ids``, ``attention_mask`` and ``labels``, int32 [rows, max_length], of one batch."""

@@ -32,8 +32,7 @@ def tokens_recipe(
         SpecError: An object that holds no rows of one split; no such seed or buffer.
     """
     origin, names, max_length = open_tokens(dataset, named, meeting)
-    pipeline = TokenisedPipeline(names, max_length)
     section = {} if shuffle is None else {"shuffle": shuffle_section(*shuffle)}
     data = make_data_spec({"max_length": max_length, **section})
     further = (name for name in names if name not in arrays and name == "labels")
-    return Recipe(origin, lambda _: pipeline, data, (*arrays, *further))
+    return Recipe(origin, lambda num_rows: TokenisedPipeline(names, max_length, num_rows), data, (*arrays, *further))

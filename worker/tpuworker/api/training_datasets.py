@@ -124,7 +124,7 @@ class PretrainDataset(Dataset[Tensors]):  # type: ignore[misc]
         ]
         if faults and self.recipe.data.on_bad_record == "fail":
             raise DataError(faults)
-        rows = to_long(pipeline.rows(documents).arrays)
+        rows = to_long(next(pipeline.padded(documents)).arrays)
         return [{name: rows[name][row] for name in ARRAYS} for row in range(len(numbers))]
 
     def _number(self, index: int) -> int:

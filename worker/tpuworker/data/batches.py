@@ -27,7 +27,7 @@ _FAULTS_SHOWN = 20
 class Pipeline(Protocol):
     """What turns records into arrays. It is called by several threads at once.
 
-    An object that also has ``encode`` (column to documents), ``rows`` (documents to arrays and account) and
+    An object that also has ``encode`` (column to documents), ``padded`` (documents to batches of them) and
     ``records_per_call``, as :class:`tpuworker.pipeline.Pipeline` has, is given many records a call.
     """
 
@@ -207,32 +207,39 @@ class RowMaking:
     def _batches(self, piece: Piece, documents: Prepared | None) -> Iterator[HostBatch]:
         gathered, rows = piece.gathered, self._plan.rows_per_host
         bad = bad_rows(self._work.reader, gathered, documents)
-        for number in range(len(gathered.refs.sources) // rows):
-            begin, end = number * rows, (number + 1) * rows
-            bad_here = tuple(row for place, row in bad if begin <= place < end)
+        filled = np.count_nonzero(gathered.refs.sources.reshape(-1, rows) != FILLER, axis=1).tolist()
+        places = np.array(() if documents is None else documents.unlearnable, np.int64)
+        unlearnable = np.bincount(places // rows, minlength=len(filled)).tolist()
+        made = self._made(gathered, documents)
+        for number in range(len(filled)):
+            bad_here = tuple(row for place, row in bad if place // rows == number)
             self._work.refuse(bad_here)
-            arrays, account = self._arrays(gathered, documents, begin, end)
+            arrays, account = next(made)
             step = piece.first_step + number
             yield HostBatch(
                 arrays=checked(arrays, self._plan),
                 step=step,
                 cursor=self._work.start.after(step + 1),
-                rows=int(np.count_nonzero(gathered.refs.sources[begin:end] != FILLER)),
+                rows=filled[number],
                 account=account,
                 bad=bad_here,
-                unlearnable=0 if documents is None else len(documents.select(begin, end).unlearnable),
+                unlearnable=unlearnable[number],
             )
 
-    def _arrays(self, gathered: GatheredRows, documents: Prepared | None, begin: int, end: int) -> tuple[Arrays, Any]:
-        if documents is None:
-            with self.counters.busy("tokenise"):
-                arrays, account = self._work.pipeline.batch(gathered.column.slice(begin, end - begin)), None
-        else:
-            with self.counters.busy("pack"):
-                made = self._work.pipeline.rows(documents.select(begin, end))
-            arrays, account = made.arrays, made.account
-        self.counters.add("pack", rows=end - begin, num_bytes=sum(array.nbytes for array in arrays.values()))
-        return arrays, account
+    def _made(self, gathered: GatheredRows, documents: Prepared | None) -> Iterator[tuple[Arrays, Any]]:
+        """Yield arrays and account of each batch."""
+        rows, pipeline = self._plan.rows_per_host, self._work.pipeline
+        padded = None if documents is None else pipeline.padded(documents)
+        for first in range(0, len(gathered.refs.sources), rows):
+            if padded is None:
+                with self.counters.busy("tokenise"):
+                    arrays, account = pipeline.batch(gathered.column.slice(first, rows)), None
+            else:
+                with self.counters.busy("pack"):
+                    batch = next(padded)
+                arrays, account = batch.arrays, batch.account
+            self.counters.add("pack", rows=rows, num_bytes=sum(array.nbytes for array in arrays.values()))
+            yield arrays, account
 
 
 def bad_rows(reader: UnitReader, gathered: GatheredRows, documents: Prepared | None) -> list[tuple[int, BadRow]]:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +50,6 @@ class Prepared(Protocol):
     @property
     def unlearnable(self) -> tuple[int, ...]:
         """Places of sound records of which no token that reaches the model carries loss."""
-        ...
-
-    def select(self, begin: int, end: int) -> Self:
-        """Return records ``begin`` to ``end`` (exclusive) without copying ids."""
         ...
 
 

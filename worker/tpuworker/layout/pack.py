@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from tpuworker.layout.pieces import Pieces
-from tpuworker.layout.rows import NO_LABEL, Rows, TokenAccount, places
+from tpuworker.layout.rows import NO_LABEL, Rows, TokenAccount, blocks, constant, fill, places
 from tpuworker.tokens.documents import Documents
 from tpuworker.tokens.engine import Int32s, Int64s
 
@@ -47,36 +46,45 @@ class PackedBatches:
         rows_of_batch, max_length = shape
         self.num_batches = max(1, -(-pieces.num_rows // rows_of_batch))
         self._shape, self._pad_id, self._pad_labels = shape, pad_id, pad_labels
-        self._ids = documents.ids.astype(np.int32, copy=False)  # a cache keeps them narrow
-        self._trainable = documents.trainable
         num_rows, lengths = self.num_batches * rows_of_batch, pieces.lengths
-
         filled = np.bincount(pieces.rows, weights=lengths, minlength=num_rows).astype(np.int64)
-        # Places are counted from the first one of the piece's batch, pieces are found by the first one of each batch.
+
+        # Where a piece holds tokens of the template its source lies beside its document, even outside of the ids; such
+        # places are written afterwards. Pads have a place behind all that, so that every row is runs of one array.
+        ids, prefix = documents.ids.astype(np.int32, copy=False), np.zeros(len(documents.prefix), np.int32)
+        outside = [np.zeros(len(documents.suffix), np.int32), np.full(max_length, pad_id, np.int32)]
+        self._ids = np.concatenate([prefix, ids, *outside]).data
+        self._is_trainable = documents.trainable is not None
+        if documents.trainable is not None:
+            targets = np.where(documents.trainable, ids, np.int32(NO_LABEL))
+            outside = [np.full(len(part), NO_LABEL, np.int32) for part in outside]
+            self._targets = np.concatenate([prefix, targets, *outside]).data
+
+        # Runs are the pieces, and the pads at the end of each row that is not full.
+        gaps = np.flatnonzero(filled < max_length)
+        rows = np.concatenate([pieces.rows, gaps])
+        order = np.argsort(rows, kind="stable")
+        sources = np.concatenate(
+            [documents.offsets[pieces.documents] + pieces.begins, np.full_like(gaps, len(self._ids) - max_length)]
+        )[order]
+        run_lengths = np.concatenate([lengths, max_length - filled[gaps]])[order]
+        numbers = np.arange(1, len(lengths) + 1) - np.searchsorted(pieces.rows, np.arange(num_rows))[pieces.rows]
+        segments = np.concatenate([numbers, np.zeros_like(gaps)])[order]
+        self._spans = list(zip(sources.tolist(), (sources + run_lengths).tolist(), strict=True))
+        self._marks = list(zip(segments.tolist(), run_lengths.tolist(), strict=True))
+        self._first_runs = _firsts(rows[order], num_rows)
+        self._gaps = list(zip((gaps % rows_of_batch).tolist(), filled[gaps].tolist(), strict=True))
+        self._first_gaps = _firsts(gaps // rows_of_batch, self.num_batches)
+
+        # Places are counted from the first one of the piece's batch.
         row_begins = np.arange(num_rows) % rows_of_batch * max_length
         begins = np.cumsum(lengths) - lengths + (row_begins - (np.cumsum(filled) - filled))[pieces.rows]
         batches = pieces.rows // rows_of_batch
-        self._first_pieces = _firsts(batches, self.num_batches)
-        self._begins = begins
-        sources = documents.offsets[pieces.documents] + pieces.begins - len(documents.prefix)
-        self._spans = _spans(sources, lengths, begins, len(self._ids))
-
+        self._begins, self._first_pieces = begins, _firsts(batches, self.num_batches)
         template_places, tokens, owners = _template(documents, pieces, begins, truncation_side)
         order = np.argsort(batches[owners], kind="stable")
         self._template_places, self._template_tokens = template_places[order], tokens[order]
         self._first_places = _firsts(batches[owners][order], self.num_batches)
-
-        # Pads are one run at the end of each row that is not full.
-        gaps = np.flatnonzero(filled < max_length)
-        rows = np.concatenate([pieces.rows, gaps])
-        order = np.argsort(rows, kind="stable")
-        numbers = np.arange(1, len(lengths) + 1) - np.searchsorted(pieces.rows, np.arange(num_rows))[pieces.rows]
-        self._run_begins = np.concatenate([begins, (row_begins + filled)[gaps]])[order].astype(np.int32)
-        self._run_lengths = np.concatenate([lengths, max_length - filled[gaps]])[order]
-        self._run_segments = np.concatenate([numbers, np.zeros_like(gaps)])[order].astype(np.int32)
-        self._first_runs = _firsts(rows[order] // rows_of_batch, self.num_batches)
-        self._gaps = list(zip((gaps % rows_of_batch).tolist(), filled[gaps].tolist(), strict=True))
-        self._first_gaps = _firsts(gaps // rows_of_batch, self.num_batches)
 
         self._delivered = filled.reshape(-1, rows_of_batch).sum(axis=1).tolist()
         self._cut = np.bincount(batches, weights=pieces.cut, minlength=self.num_batches).astype(np.int64).tolist()
@@ -91,33 +99,32 @@ class PackedBatches:
                 ... in each row, 0 for pads); ``position_ids`` (0, 1, ... in each piece, 0 for pads).
         """
         ids, labels, segments, positions = (arrays[name] for name in ARRAYS)
-        pieces, runs, template, gaps = (
-            slice(*firsts[number : number + 2])
-            for firsts in (self._first_pieces, self._first_runs, self._first_places, self._first_gaps)
+        pieces, template, gaps = (
+            slice(*firsts[number : number + 2]) for firsts in (self._first_pieces, self._first_places, self._first_gaps)
         )
-        tails = self._gaps[gaps]
-        # All places at once: twice as fast as a copy for each run, however long.
-        lengths = self._run_lengths[runs]
-        marks, starts = np.repeat(self._run_segments[runs], lengths), np.repeat(self._run_begins[runs], lengths)
-        segments.reshape(-1)[:] = marks
-        np.subtract(places(len(starts)), starts, out=positions.reshape(-1))
-        spans = self._spans[pieces]
-        _copy(self._ids, ids.reshape(-1), spans)
-        ids.reshape(-1)[self._template_places[template]] = self._template_tokens[template]
-        for row, used in tails:
-            positions[row, used:] = 0
-            ids[row, used:] = self._pad_id
-
-        labels[...] = ids
+        num_rows, max_length = self._shape
+        inside, zeros = places(max_length), constant(0, max_length)
+        for block in blocks(self._shape):
+            runs = slice(*(self._first_runs[number * num_rows + row] for row in (block.start, block.stop)))
+            spans, marks = self._spans[runs], self._marks[runs]
+            fill(ids[block], [self._ids[begin:end] for begin, end in spans])
+            fill(segments[block], [constant(segment, max_length)[:length] for segment, length in marks])
+            fill(positions[block], [(inside if segment else zeros)[:length] for segment, length in marks])
+            if self._is_trainable:
+                fill(labels[block], [self._targets[begin:end] for begin, end in spans])
+        in_template, tails = self._template_places[template], self._gaps[gaps]
+        ids.reshape(-1)[in_template] = self._template_tokens[template]
+        if self._is_trainable:
+            labels.reshape(-1)[in_template] = NO_LABEL
+        else:
+            labels[...] = ids
+            for row, used in tails:
+                labels[row, used:] = NO_LABEL
         labels.reshape(-1)[self._begins[pieces]] = NO_LABEL
-        if self._trainable is not None:
-            trainable = np.zeros(self._shape, np.bool_)
-            _copy(self._trainable, trainable.reshape(-1), spans)
-            np.copyto(labels, NO_LABEL, where=~trainable)
-        for row, used in tails:
-            labels[row, used:] = NO_LABEL
         delivered, cut = self._delivered[number], self._cut[number]
-        num_trainable = delivered - len(spans) if self._trainable is None else int(np.count_nonzero(labels != NO_LABEL))
+        num_trainable = delivered - (pieces.stop - pieces.start)
+        if self._is_trainable:
+            num_trainable = int(np.count_nonzero(labels != NO_LABEL))
         if self._pad_labels == "keep":
             for row, used in tails:
                 labels[row, used:] = self._pad_id if used else NO_LABEL
@@ -133,25 +140,6 @@ def _firsts(numbers: Int64s, count: int) -> list[int]:
     """Return where each of so many numbers begins in a sorted array, and where the last one ends."""
     firsts: list[int] = np.searchsorted(numbers, np.arange(count + 1)).tolist()
     return firsts
-
-
-def _spans(sources: Int64s, lengths: Int64s, begins: Int64s, num_values: int) -> list[tuple[int, int, int, int]]:
-    """Return what to copy for each piece, nothing per token: begin and end where it goes, begin and end of the values.
-
-    Where a piece holds tokens of the template the source lies beside its document, even outside of the values; such
-    places are written afterwards.
-    """
-    inside = np.maximum(sources, 0)
-    ends = np.maximum(np.minimum(sources + lengths, num_values), inside)
-    to = begins + inside - sources
-    return list(zip(to.tolist(), (to + ends - inside).tolist(), inside.tolist(), ends.tolist(), strict=True))
-
-
-def _copy(values: npt.NDArray[Any], out: npt.NDArray[Any], spans: list[tuple[int, int, int, int]]) -> None:
-    # Memory views copy without the hand-over of the interpreter lock that NumPy pays for each slice.
-    taken, given = values.data, out.data
-    for begin, end, first, last in spans:
-        given[begin:end] = taken[first:last]
 
 
 def _template(

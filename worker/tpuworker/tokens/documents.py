@@ -75,19 +75,6 @@ class Documents:
             lengths[self.is_bad] = 0
         return lengths
 
-    def select(self, begin: int, end: int) -> Documents:
-        """Return documents ``begin`` to ``end`` (exclusive) without copying ids."""
-        return replace(
-            self,
-            offsets=self.offsets[begin : end + 1],
-            bad=tuple(
-                BadRecord(record.row - begin, record.reason, record.detail)
-                for record in self.bad
-                if begin <= record.row < end
-            ),
-            unlearnable=tuple(place - begin for place in self.unlearnable if begin <= place < end),
-        )
-
 
 def gather_documents(parts: Sequence[tuple[Documents, Int64s]], order: Int64s | None = None) -> Documents:
     """Return documents picked out of several, copied once: what a batch needs of the units it is drawn from.
